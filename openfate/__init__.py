@@ -1,0 +1,41 @@
+"""OpenFATE: models that keep working, without retraining, when new columns and values appear.
+
+Public names are loaded on first use, so that ``import openfate`` is quick and the numerical core
+(graph, models, training) runs where only torch and numpy are installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "FATE": "openfate.models.fate",
+    "Encoder": "openfate.data.encode",
+    "Field": "openfate.data.schema",
+    "Schema": "openfate.data.schema",
+    "datasets": "openfate.data",
+    "train": "openfate.training.loop",
+}
+
+__all__ = ["FATE", "Encoder", "Field", "Schema", "__version__", "datasets", "train"]
+
+if TYPE_CHECKING:
+    from openfate.data import datasets
+    from openfate.data.encode import Encoder
+    from openfate.data.schema import Field, Schema
+    from openfate.models.fate import FATE
+    from openfate.training.loop import train
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'openfate' has no attribute {name!r}")
+    module = import_module(_HOME[name] if name != "datasets" else "openfate.data.datasets")
+    return module if name == "datasets" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,175 @@
+"""MultiHot: the matrix X of the paper, rows x features in {0, 1}, stored as CSR.
+
+N rows, D features, d ids in a row.  Rows of equal length (one id per field, nothing missing) take
+the fixed-width path: `width` is d and row `i` is ``ids[i * d : (i + 1) * d]``.
+Needs numpy alone, so that graph, models and the benchmark run on a bare machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from openfate.errors import InputError
+
+__all__ = ["MultiHot"]
+
+IntArray = NDArray[np.integer]
+
+
+@dataclass(frozen=True, eq=False)
+class MultiHot:
+    """A 0-1 matrix of rows x features in compressed sparse row form.
+
+    Parameters
+    ----------
+    row_ptr
+        (N + 1,) int64; the ids of row `i` are ``ids[row_ptr[i]:row_ptr[i + 1]]``.
+    ids
+        (nnz,) int32, the features that are one, each at most once in a row.
+    n_features
+        D; every id is smaller.
+
+    Examples
+    --------
+    >>> X = MultiHot.from_rows([[0, 2], [1], []], n_features=3)
+    >>> X.to_dense()
+    array([[1, 0, 1],
+           [0, 1, 0],
+           [0, 0, 0]], dtype=int8)
+    >>> X.select_features([2, 1]).to_dense()
+    array([[1, 0],
+           [0, 1],
+           [0, 0]], dtype=int8)
+    """
+
+    row_ptr: NDArray[np.int64]  # (N + 1,)
+    ids: NDArray[np.int32]  # (nnz,)
+    n_features: int
+
+    def __post_init__(self) -> None:
+        if self.row_ptr[0] != 0 or self.row_ptr[-1] != len(self.ids):
+            raise InputError(f"row_ptr must run from 0 to {len(self.ids)} (the number of ids).")
+        if np.any(np.diff(self.row_ptr) < 0):
+            raise InputError("row_ptr must not decrease.")
+        if len(self.ids) and not (0 <= self.ids.min() and self.ids.max() < self.n_features):
+            worst = int(self.ids.max() if self.ids.max() >= self.n_features else self.ids.min())
+            raise InputError(f"feature id {worst} is outside 0..{self.n_features - 1}.")
+
+    # ---- making one ------------------------------------------------------------------------
+
+    @classmethod
+    def from_fixed(cls, ids: ArrayLike, n_features: int) -> MultiHot:
+        """Rows that all have the same number of ids, given as an array (N, d)."""
+        table = np.asarray(ids, dtype=np.int32)
+        if table.ndim != 2:
+            raise InputError(f"ids must have the shape (rows, ids per row), not {table.shape}.")
+        n_rows, width = table.shape
+        row_ptr = np.arange(n_rows + 1, dtype=np.int64) * width
+        return cls(row_ptr, np.ascontiguousarray(table).reshape(-1), n_features)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[int]], n_features: int) -> MultiHot:
+        """One sequence of ids for each row; an id that is repeated in a row counts once."""
+        unique = [np.unique(np.asarray(row, dtype=np.int32)) for row in rows]
+        row_ptr = np.concatenate([[0], np.cumsum([len(u) for u in unique])]).astype(np.int64)
+        ids = np.concatenate([np.empty(0, np.int32), *unique]).astype(np.int32)
+        return cls(row_ptr, ids, n_features)
+
+    @classmethod
+    def from_entries(
+        cls, row: IntArray, feature: IntArray, n_rows: int, n_features: int
+    ) -> MultiHot:
+        """The nonzero entries (row[e], feature[e]) in any order; repeated entries count once."""
+        key = np.unique(row.astype(np.int64) * n_features + feature)
+        counts = np.bincount(key // n_features if n_features else key, minlength=n_rows)
+        row_ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        ids = key % n_features if n_features else key
+        return cls(row_ptr, ids.astype(np.int32), n_features)
+
+    # ---- looking at it ---------------------------------------------------------------------
+
+    @property
+    def n_rows(self) -> int:
+        """N."""
+        return len(self.row_ptr) - 1
+
+    @property
+    def nnz(self) -> int:
+        """The number of ones."""
+        return len(self.ids)
+
+    @cached_property
+    def row_degree(self) -> NDArray[np.int64]:
+        """(N,) how many features each row has."""
+        return np.diff(self.row_ptr)
+
+    @cached_property
+    def feature_degree(self) -> NDArray[np.int64]:
+        """(D,) how many rows each feature has."""
+        return np.bincount(self.ids, minlength=self.n_features)
+
+    @cached_property
+    def width(self) -> int | None:
+        """The number d of ids in every row, or None where rows differ."""
+        degree = self.row_degree
+        return int(degree[0]) if len(degree) and np.all(degree == degree[0]) else None
+
+    @property
+    def row_of(self) -> NDArray[np.int64]:
+        """(nnz,) the row of each entry."""
+        return np.repeat(np.arange(self.n_rows), self.row_degree)
+
+    def to_dense(self) -> NDArray[np.int8]:
+        """(N, D) as a plain array."""
+        dense = np.zeros((self.n_rows, self.n_features), dtype=np.int8)
+        dense[self.row_of, self.ids] = 1
+        return dense
+
+    # ---- slicing and stacking --------------------------------------------------------------
+
+    def select_rows(self, rows: ArrayLike) -> MultiHot:
+        """The given rows, in the given order."""
+        rows = np.asarray(rows)
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        if self.width is not None:
+            return MultiHot.from_fixed(self.ids.reshape(-1, self.width)[rows], self.n_features)
+        length = self.row_degree[rows]
+        row_ptr = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        # Entry k of the result sits at (start of its old row) + (its place within the row).
+        at = np.repeat(self.row_ptr[:-1][rows] - row_ptr[:-1], length) + np.arange(row_ptr[-1])
+        return MultiHot(row_ptr, self.ids[at], self.n_features)
+
+    def select_features(self, features: ArrayLike) -> MultiHot:
+        """The given features only, renumbered 0, 1, ... in the given order."""
+        features = np.asarray(features)
+        if features.dtype == bool:
+            features = np.flatnonzero(features)
+        new_id = np.full(self.n_features, -1, dtype=np.int32)
+        new_id[features] = np.arange(len(features), dtype=np.int32)
+        ids = new_id[self.ids]
+        present = ids >= 0
+        row_ptr = np.concatenate([[0], np.cumsum(present)])[self.row_ptr].astype(np.int64)
+        return MultiHot(row_ptr, ids[present], len(features))
+
+    def widen(self, n_features: int) -> MultiHot:
+        """The same rows in a larger feature space."""
+        if n_features < self.n_features:
+            raise InputError(f"cannot widen {self.n_features} features to {n_features}.")
+        return MultiHot(self.row_ptr, self.ids, n_features)
+
+    @staticmethod
+    def stack(parts: Sequence[MultiHot]) -> MultiHot:
+        """The rows of all parts, one below the other; the widest feature space wins."""
+        shift = np.concatenate([[0], np.cumsum([part.nnz for part in parts])])
+        row_ptr = [part.row_ptr[1:] + s for part, s in zip(parts, shift[:-1], strict=True)]
+        return MultiHot(
+            np.concatenate([np.zeros(1, np.int64), *row_ptr]),
+            np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
+            max(part.n_features for part in parts),
+        )

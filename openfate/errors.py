@@ -1,0 +1,26 @@
+"""Every error that a user can cause, each naming the thing, the value and the remedy.
+
+::
+
+    OpenFATEError
+    ├── InputError       an argument, a flag or a frame that cannot be used (also a ValueError)
+    └── DataFileError    a file or folder that is missing or malformed
+
+The command line prints the message on one line and exits with code 2.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DataFileError", "InputError", "OpenFATEError"]
+
+
+class OpenFATEError(Exception):
+    """The base of all errors raised on purpose by this package."""
+
+
+class InputError(OpenFATEError, ValueError):
+    """An argument, a flag or a frame that cannot be used."""
+
+
+class DataFileError(OpenFATEError):
+    """A data file or folder that is missing, unreadable or malformed."""
