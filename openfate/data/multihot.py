@@ -84,7 +84,7 @@ class MultiHot:
     def from_entries(
         cls, row: IntArray, feature: IntArray, n_rows: int, n_features: int
     ) -> MultiHot:
-        """The nonzero entries (row[e], feature[e]) in any order; repeated entries count once."""
+        """Take the nonzero entries (row[e], feature[e]) in any order, repeats counting once."""
         key = np.unique(row.astype(np.int64) * n_features + feature)
         counts = np.bincount(key // n_features if n_features else key, minlength=n_rows)
         row_ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -133,11 +133,9 @@ class MultiHot:
     # ---- slicing and stacking --------------------------------------------------------------
 
     def select_rows(self, rows: ArrayLike) -> MultiHot:
-        """The given rows, in the given order."""
-        rows = np.asarray(rows)
-        if rows.dtype == bool:
-            rows = np.flatnonzero(rows)
-        if self.width is not None:
+        """Take the given rows, in the given order."""
+        rows = _positions(rows)
+        if self.width:  # WHY: rows without ids (width 0) cannot be reshaped to (-1, 0)
             return MultiHot.from_fixed(self.ids.reshape(-1, self.width)[rows], self.n_features)
         length = self.row_degree[rows]
         row_ptr = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
@@ -146,10 +144,8 @@ class MultiHot:
         return MultiHot(row_ptr, self.ids[at], self.n_features)
 
     def select_features(self, features: ArrayLike) -> MultiHot:
-        """The given features only, renumbered 0, 1, ... in the given order."""
-        features = np.asarray(features)
-        if features.dtype == bool:
-            features = np.flatnonzero(features)
+        """Take the given features only, renumbered 0, 1, ... in the given order."""
+        features = _positions(features)
         new_id = np.full(self.n_features, -1, dtype=np.int32)
         new_id[features] = np.arange(len(features), dtype=np.int32)
         ids = new_id[self.ids]
@@ -158,14 +154,14 @@ class MultiHot:
         return MultiHot(row_ptr, ids[present], len(features))
 
     def widen(self, n_features: int) -> MultiHot:
-        """The same rows in a larger feature space."""
+        """Put the same rows in a larger feature space."""
         if n_features < self.n_features:
             raise InputError(f"cannot widen {self.n_features} features to {n_features}.")
         return MultiHot(self.row_ptr, self.ids, n_features)
 
     @staticmethod
     def stack(parts: Sequence[MultiHot]) -> MultiHot:
-        """The rows of all parts, one below the other; the widest feature space wins."""
+        """Put the rows of all parts one below the other; the widest feature space wins."""
         shift = np.concatenate([[0], np.cumsum([part.nnz for part in parts])])
         row_ptr = [part.row_ptr[1:] + s for part, s in zip(parts, shift[:-1], strict=True)]
         return MultiHot(
@@ -173,3 +169,11 @@ class MultiHot:
             np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
             max(part.n_features for part in parts),
         )
+
+
+def _positions(index: ArrayLike) -> IntArray:
+    """Turn a mask or a list (also an empty one, which numpy takes for floats) into positions."""
+    index = np.asarray(index)
+    if index.dtype == bool:
+        return np.flatnonzero(index)
+    return index if index.size else index.astype(np.int64)

@@ -1,0 +1,217 @@
+"""Any frame -> polars columns: the one place where pandas, polars and pyarrow are told apart.
+
+Everything behind it (schema, encoder) sees polars Series in which a missing cell is null, whatever
+the frame's own sign for it was (None, NaN, pd.NA, NaT).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from openfate.errors import InputError
+
+__all__ = ["Table", "elements_of", "numbers_of", "read_table", "text_of"]
+
+_CONTAINERS = (dict, bytes, list, tuple, set, frozenset)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a frame as polars Series; keeps the number of rows where no column is left."""
+
+    n_rows: int
+    columns: Mapping[str, pl.Series]
+
+
+def read_table(frame: Any) -> Table:
+    """Take a pandas, polars or pyarrow frame apart into polars columns.
+
+    Parameters
+    ----------
+    frame
+        Any eager frame that narwhals knows; it is not changed.
+
+    Returns
+    -------
+        Its columns, in order, with every missing cell as null.
+
+    Raises
+    ------
+    InputError
+        Where it is no frame, or a column has no usable name or values.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> read_table(pl.DataFrame({"age": [31.5, float("nan")]})).columns["age"].to_list()
+    [31.5, None]
+    """
+    data = _as_narwhals(frame)
+    odd = next((name for name in data.columns if not isinstance(name, str)), None)
+    if odd is not None:
+        raise InputError(
+            f"column name {odd!r} is not text; rename it, e.g. with "
+            "frame.columns = frame.columns.map(str)."
+        )
+    return Table(len(data), {name: _to_polars(data[name], name) for name in data.columns})
+
+
+def text_of(column: pl.Series, field: str) -> pl.Series:
+    """Give the canonical text of every value, which is what makes two cells the same feature.
+
+    Whole floats lose their point (pandas turns integers into floats where a cell is missing), so 1,
+    1.0 and the text "1" are one value.  Text is taken as it is: "1.0", "01" and " 1" are others.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> text_of(pl.Series([1.0, 2.5, None]), "age").to_list()
+    ['1', '2.5', None]
+    """
+    dtype = column.dtype
+    if dtype == pl.Datetime:
+        # WHY: pandas may count in nanoseconds, polars in microseconds; the digits would differ.
+        column = column.dt.cast_time_unit("us")
+    elif dtype == pl.Duration:
+        column = column.dt.total_microseconds()
+    elif dtype.is_float() or dtype.is_decimal():
+        return _float_text(column)
+    if dtype.is_nested() or dtype == pl.Object:
+        raise InputError(
+            f"field {field!r} holds values of type {dtype}; give text, numbers, dates or truth "
+            "values, or declare it multivalued where every cell is a list of those."
+        )
+    try:
+        return column.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        raise InputError(
+            f"field {field!r} holds values of type {dtype} that are not text; "
+            "convert them to text first."
+        ) from None
+
+
+def numbers_of(column: pl.Series, field: str) -> pl.Series:
+    """Cast a numeric field's cells to float64, null where missing.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> numbers_of(pl.Series(["1", "2.5", None]), "age").to_list()
+    [1.0, 2.5, None]
+    """
+    try:
+        return column.cast(pl.Float64).fill_nan(None)
+    except pl.exceptions.PolarsError:
+        if column.dtype == pl.String:
+            failed = column.cast(pl.Float64, strict=False).is_null() & column.is_not_null()
+            what = repr(column.filter(failed)[0])
+        else:
+            what = f"values of type {column.dtype}"
+        raise InputError(
+            f"numeric field {field!r} holds {what}; give numbers, or declare it categorical."
+        ) from None
+
+
+def elements_of(column: pl.Series, field: str) -> tuple[NDArray[np.int64], pl.Series]:
+    """Give the row and the value of every list element of a multivalued field that is not null.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> row, value = elements_of(pl.Series([["a", "b"], None, ["a", None]]), "tags")
+    >>> row.tolist(), value.to_list()
+    ([0, 0, 2], ['a', 'b', 'a'])
+    """
+    if column.dtype == pl.Array:
+        column = column.arr.to_list()
+    if column.dtype == pl.Null:
+        column = column.cast(pl.List(pl.String))
+    if column.dtype != pl.List:
+        raise InputError(
+            f"multivalued field {field!r} holds values of type {column.dtype}; "
+            "give a list in every cell, or declare it categorical."
+        )
+    frame = pl.DataFrame({"row": np.arange(len(column)), "value": column})
+    frame = frame.explode("value").drop_nulls("value")
+    return frame["row"].to_numpy(), frame["value"]
+
+
+def _float_text(column: pl.Series) -> pl.Series:
+    x = pl.col("x")
+    # WHY: above 2**53 a float no longer holds every integer, so its digits would be invented.
+    whole = (x == x.floor()) & (x.abs() < 2**53)
+    text = pl.when(whole).then(x.cast(pl.Int64, strict=False).cast(pl.String))
+    frame = pl.DataFrame({"x": column.cast(pl.Float64).fill_nan(None)})
+    return frame.select(text.otherwise(x.cast(pl.String)).alias(column.name)).to_series()
+
+
+def _as_narwhals(frame: Any) -> nw.DataFrame[Any]:
+    try:
+        return nw.from_native(frame, eager_only=True)
+    except nw.exceptions.DuplicateError as error:
+        names = " ".join(str(error).split())
+        raise InputError(f"column names must be unique: {names}.") from None
+    except TypeError:
+        hint = "call .collect() first" if isinstance(frame, pl.LazyFrame) else "give a frame"
+        raise InputError(
+            f"expected a pandas, polars or pyarrow frame, not {type(frame).__name__}; {hint}."
+        ) from None
+
+
+def _to_polars(series: nw.Series[Any], name: str) -> pl.Series:
+    """One column; through Python values where there is no direct way (mixed or odd types)."""
+    if series.dtype == nw.Unknown:
+        return _from_values(series, name)
+    try:
+        column = series.to_polars().alias(name)
+    # WHY: pyarrow may be absent or refuse in many ways; none of them is the user's error yet.
+    except Exception:
+        return _from_values(series, name)
+    if series.dtype in (nw.Categorical, nw.Enum) and column.dtype.is_numeric():
+        return text_of(column, name)
+    return column.fill_nan(None) if column.dtype.is_float() else column
+
+
+def _from_values(series: nw.Series[Any], name: str) -> pl.Series:
+    missing = series.is_null().to_list()
+    values = [
+        None if is_missing else _plain(value)
+        for value, is_missing in zip(series.to_list(), missing, strict=True)
+    ]
+    try:
+        column = pl.Series(name, values)
+        if column.dtype != pl.Object:
+            return column.fill_nan(None) if column.dtype.is_float() else column
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        pass  # values of several types: they are compared as text
+    return pl.Series(name, [_python_text(value, name) for value in values], dtype=pl.String)
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value, key=str) if isinstance(value, set | frozenset) else value
+
+
+def _python_text(value: Any, name: str) -> str | None:
+    """`text_of` for one Python value of a column whose values have several types."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(value, _CONTAINERS):
+        raise InputError(
+            f"field {name!r} mixes {type(value).__name__} values with others; "
+            "give every cell one type."
+        )
+    return str(value)

@@ -1,0 +1,204 @@
+"""Field and Schema: what the raw columns of a table are.
+
+A field is a raw column (the paper's "raw feature", d of them); its kind says how a cell becomes
+0-1 features.  How values get their ids is the encoder's business, not the schema's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import polars as pl
+
+from openfate.data.frame import read_table
+from openfate.errors import InputError
+
+__all__ = ["Field", "Kind", "Schema"]
+
+Kind = Literal["categorical", "numeric", "multivalued"]
+_KINDS: tuple[str, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A raw column.
+
+    Parameters
+    ----------
+    name
+        The column's name.
+    kind
+        "categorical": each value is a feature.  "numeric": each of `n_buckets` equal intervals is
+        one.  "multivalued": a cell is a list, and each value in it is a feature.
+    n_buckets
+        The number of intervals of a numeric field; other kinds do not use it.
+    bounds
+        The least and the greatest value of a numeric field where they are known beforehand;
+        by default the encoder takes them from the rows it is fitted with.
+
+    Examples
+    --------
+    >>> Field("age", "numeric", n_buckets=5)
+    Field(name='age', kind='numeric', n_buckets=5, bounds=None)
+    """
+
+    name: str
+    kind: Kind
+    n_buckets: int = 10
+    bounds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"a field's name must be text that is not empty, not {self.name!r}.")
+        if self.kind not in _KINDS:
+            raise InputError(f"field {self.name!r}: unknown kind {_unknown(self.kind, _KINDS)}.")
+        if not _is_int(self.n_buckets) or self.n_buckets < 1:
+            raise InputError(
+                f"field {self.name!r}: n_buckets must be a whole number from 1 up, "
+                f"not {self.n_buckets!r}."
+            )
+        if self.bounds is not None:
+            object.__setattr__(self, "bounds", _checked_bounds(self.name, self.bounds))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The fields of a table, in order, each name once.
+
+    Parameters
+    ----------
+    fields
+        The fields; any iterable.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> schema = Schema.from_frame(pl.DataFrame({"age": [31.0], "job": ["cook"], "tags": [["a"]]}))
+    >>> [(field.name, field.kind) for field in schema]
+    [('age', 'numeric'), ('job', 'categorical'), ('tags', 'multivalued')]
+    >>> Schema.from_json(schema.to_json()) == schema
+    True
+    """
+
+    fields: tuple[Field, ...]
+
+    def __init__(self, fields: Iterable[Field]) -> None:
+        checked = tuple(fields)
+        seen: set[str] = set()
+        for field in checked:
+            if not isinstance(field, Field):
+                raise InputError(f"a schema is made of Field objects, not {field!r}.")
+            if field.name in seen:
+                raise InputError(f"field {field.name!r} appears twice; names must be unique.")
+            seen.add(field.name)
+        object.__setattr__(self, "fields", checked)
+
+    @classmethod
+    def from_frame(cls, frame: Any) -> Schema:
+        """Guess each column's kind from its type, in any pandas, polars or pyarrow frame.
+
+        Floats and decimals are numeric, lists are multivalued, all else (text, truth values,
+        integers, categories, dates) is categorical.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> Schema.from_frame(pl.DataFrame({"city": ["Rome"]})).names
+        ('city',)
+        """
+        columns = read_table(frame).columns
+        return cls(Field(name, _kind_of(column.dtype)) for name, column in columns.items())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields' names, in order."""
+        return tuple(field.name for field in self.fields)
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __getitem__(self, name: str) -> Field:
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise InputError(f"the schema has no field {_unknown(name, self.names)}.")
+
+    def to_json(self) -> str:
+        """Write it as JSON text.
+
+        Examples
+        --------
+        >>> Schema([Field("job", "categorical")]).to_json()
+        '{"fields": [{"name": "job", "kind": "categorical"}]}'
+        """
+        return json.dumps({"fields": [_field_to_dict(field) for field in self.fields]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Schema:
+        """Read what `to_json` wrote; raises InputError where it is something else.
+
+        Examples
+        --------
+        >>> Schema.from_json('{"fields": [{"name": "job", "kind": "categorical"}]}').names
+        ('job',)
+        """
+        try:
+            data = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the schema is not JSON: {error}.") from None
+        if not isinstance(data, dict) or not isinstance(data.get("fields"), list):
+            raise InputError('the schema must be a JSON object with a list "fields".')
+        return cls(_field_from_dict(entry) for entry in data["fields"])
+
+
+def _kind_of(dtype: pl.DataType) -> Kind:
+    if dtype.is_float() or dtype.is_decimal():
+        return "numeric"
+    return "multivalued" if dtype in (pl.List, pl.Array) else "categorical"
+
+
+def _field_to_dict(field: Field) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": field.name, "kind": field.kind}
+    if field.kind == "numeric":
+        entry["n_buckets"] = field.n_buckets
+        if field.bounds is not None:
+            entry["bounds"] = list(field.bounds)
+    return entry
+
+
+def _field_from_dict(entry: Any) -> Field:
+    known = {"name", "kind", "n_buckets", "bounds"}
+    if not isinstance(entry, dict) or not {"name", "kind"} <= entry.keys() <= known:
+        raise InputError(f"a field needs name and kind (and n_buckets, bounds), not {entry!r}.")
+    return Field(**entry)
+
+
+def _checked_bounds(name: str, bounds: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(value) for value in bounds)
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise InputError(
+            f"field {name!r}: bounds must be two finite numbers, the lower first, not {bounds!r}."
+        )
+    return low, high
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _unknown(name: Any, known: tuple[str, ...]) -> str:
+    """Give the name, a close one if there is any, and all the known ones."""
+    close = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{name!r}{hint} (known: {', '.join(known[:20]) or 'none'})"

@@ -1,0 +1,152 @@
+"""Trials as folders: run them side by side, stop at any time, go on later, gather the results.
+
+A trial is one data set, one share and one seed; its folder holds `trial.json` with the settings, seed,
+versions and data hash beside the result of each method.  The file is replaced as a whole after every
+method, so a kill loses at most the method that was running.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from openfate.errors import DataFileError, InputError, OpenFATEError
+
+__all__ = [
+    "check_same_settings",
+    "open_record",
+    "run_jobs",
+    "summarise",
+    "trial_files",
+    "versions",
+    "write_json",
+]
+
+Job = TypeVar("Job")
+Record = dict[str, Any]
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a file whole or not at all: a temporary name, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def versions() -> dict[str, str]:
+    """The software and machine behind a number."""
+    packages = {name: version(name) for name in ("openfate", "torch", "numpy")}
+    return {**packages, "python": platform.python_version(), "machine": platform.machine()}
+
+
+def open_record(path: Path) -> Record | None:
+    """The record of a trial, or None if it has not begun."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DataFileError(
+            f"{path} cannot be read ({error}): delete it to run the trial again."
+        ) from None
+    if not isinstance(record, dict) or not isinstance(record.get("results"), dict):
+        raise DataFileError(f"{path} is not a trial's record: delete it to run the trial again.")
+    return record
+
+
+def check_same_settings(path: Path, record: Record, wanted: Record) -> None:
+    """Refuse to add to a trial that was begun with other settings or data."""
+    for key, value in wanted.items():
+        if record.get(key) != value:
+            difference = _first_difference(key, record.get(key), value)
+            raise InputError(
+                f"{path} was made with {difference}: choose another --out, or delete that folder."
+            )
+
+
+def _first_difference(key: str, old: object, new: object) -> str:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in new:
+            if old.get(name) != new[name]:
+                return _first_difference(name, old.get(name), new[name])
+    return f"{key}={old!r}, not {new!r}"
+
+
+def run_jobs(
+    work: Callable[[Job], object], jobs: Sequence[Job], n_jobs: int
+) -> Iterator[tuple[Job, object]]:
+    """Run jobs in `n_jobs` processes of one thread each, and yield each with its result as it ends.
+
+    One thread each, whatever `n_jobs`: a trial gives the same numbers alone and beside others.
+    """
+    if not jobs:
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(n_jobs, len(jobs)), context, initializer=_one_thread)
+    try:
+        pending: dict[Future[object], Job] = {pool.submit(work, job): job for job in jobs}
+        while pending:
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                yield pending.pop(future), future.result()
+    except BrokenProcessPool:
+        raise OpenFATEError(
+            "a worker process was killed (out of memory?). Finished trials are kept: "
+            "run the same command again, with fewer --jobs."
+        ) from None
+    finally:  # also on Ctrl-C: nobody waits for what is still running
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def trial_files(folder: Path) -> list[Path]:
+    """All records below a folder, in a fixed order."""
+    return sorted(folder.glob("**/trial.json"))
+
+
+def summarise(records: Iterable[Record], methods: Sequence[str]) -> list[Record]:
+    """One row for each data set, share and method: mean and spread over the trials."""
+    cells: dict[tuple[str, float, str], list[Record]] = {}
+    for record in records:
+        for method in methods:
+            if method in record["results"]:
+                key = (record["dataset"], record["observed"], method)
+                cells.setdefault(key, []).append(record["results"][method])
+    order = {method: place for place, method in enumerate(methods)}
+    rows = []
+    for dataset, observed, method in sorted(cells, key=lambda k: (k[0], k[1], order[k[2]])):
+        results = cells[dataset, observed, method]
+        scores = [result["score"] for result in results]
+        rows.append(
+            {
+                "dataset": dataset,
+                "observed": observed,
+                "method": method,
+                "metric": results[0]["metric"],
+                "mean": float(np.mean(scores)),
+                "std": float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0,
+                "n_trials": len(scores),
+                "seconds": float(np.mean([result["seconds"] for result in results])),
+            }
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""X as a bipartite graph between rows and features, and sums along its edges."""

@@ -1,0 +1,75 @@
+"""The two dual sums over the graph: features -> rows (X F) and rows -> features (X^T G).
+
+Each is the other's transpose, and so the other's backward.  A table may have any trailing shape:
+(D, H), or (D, S, H) for S masks at once.  On a CPU both are embedding bags over the CSR direction whose
+segments are the outputs: no atomics, and no (E, H) messages in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openfate.graph.bipartite import Bipartite, segment_sums
+
+__all__ = ["features_to_rows", "pad", "rows_to_features", "sum_at_features", "sum_at_rows"]
+
+
+def features_to_rows(graph: Bipartite, table: Tensor) -> Tensor:
+    """Sum over the features of each row: (D, ...) -> (N, ...).  Differentiable.
+
+    Examples
+    --------
+    >>> from openfate.data.multihot import MultiHot
+    >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], []], n_features=2))
+    >>> features_to_rows(graph, torch.tensor([[1.0], [10.0]]))
+    tensor([[11.],
+            [ 0.]])
+    """
+    return _FeaturesToRows.apply(table, graph)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def rows_to_features(graph: Bipartite, table: Tensor) -> Tensor:
+    """Sum over the rows of each feature: (N, ...) -> (D, ...).  Differentiable."""
+    return _RowsToFeatures.apply(table, graph)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _FeaturesToRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, graph: Bipartite) -> Tensor:
+        ctx.graph = graph
+        sums = sum_at_rows(graph, pad(table.detach().flatten(1)))[1:]
+        return sums.view(graph.n_rows, *table.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return rows_to_features(ctx.graph, grads[0]), None
+
+
+class _RowsToFeatures(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, graph: Bipartite) -> Tensor:
+        ctx.graph = graph
+        sums = sum_at_features(graph, pad(table.detach().flatten(1)))[1:]
+        return sums.view(graph.n_features, *table.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return features_to_rows(ctx.graph, grads[0]), None
+
+
+def pad(table: Tensor) -> Tensor:
+    """(n, H) -> (n + 1, H): node 0, where dropped edges point, is zero."""
+    return torch.cat([table.new_zeros(1, table.size(1)), table])
+
+
+def sum_at_rows(graph: Bipartite, table: Tensor) -> Tensor:
+    """X table, without autograd: (D + 1, H) padded -> (N + 1, H) padded."""
+    return segment_sums(table, graph.feature, graph.row_ptr)
+
+
+def sum_at_features(graph: Bipartite, table: Tensor) -> Tensor:
+    """X^T table, without autograd: (N + 1, H) padded -> (D + 1, H) padded."""
+    return segment_sums(table, graph.row, graph.feature_ptr)

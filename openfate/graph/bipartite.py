@@ -1,0 +1,129 @@
+"""The feature-data graph (paper, section 2.1): an edge joins row i and feature j where x_ij = 1.
+
+Both CSR directions are built once.  N rows, D features, E edges.
+
+Inside, nodes are numbered from 1.  Node 0 of either kind has no edges and its state is zero: a dropped
+edge keeps its place in the list and points there.  WHY: compressing both lists at every step costs more
+than the sums that it would save (masked selection takes 6 ns an edge, a sum 1.3 ns).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from openfate.data.multihot import MultiHot
+
+__all__ = ["Bipartite", "Edges", "segment_sums", "touched_features"]
+
+
+@dataclass(frozen=True, eq=False)
+class Bipartite:
+    """Rows and features joined by edges, in both CSR directions.
+
+    Examples
+    --------
+    >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 2], [2], []], n_features=3))
+    >>> graph.row_degree, graph.feature_degree
+    (tensor([2., 1., 0.]), tensor([1., 0., 2.]))
+    """
+
+    n_rows: int
+    n_features: int
+    row_ptr: Tensor  # (N + 2,) int32: node i of the rows has the edges row_ptr[i] .. row_ptr[i + 1]
+    feature: Tensor  # (E,) int32: node of the feature of each edge, ordered by row; 0 where dropped
+    feature_ptr: Tensor  # (D + 2,) int32
+    row: Tensor  # (E,) int32: node of the row of each edge, ordered by feature; 0 where dropped
+    by_feature: Tensor  # (E,) int64: place in row order of each edge in feature order
+    row_degree: Tensor  # (N,) float32, dropped edges not counted
+    feature_degree: Tensor  # (D,) float32
+
+    @classmethod
+    def from_multihot(cls, X: MultiHot, device: torch.device | str = "cpu") -> Bipartite:
+        """Build both directions of a multi-hot matrix."""
+        by_feature = np.argsort(X.ids, kind="stable")
+
+        def tensor(array: NDArray[np.integer], dtype: torch.dtype = torch.int32) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device, dtype)
+
+        return cls(
+            n_rows=X.n_rows,
+            n_features=X.n_features,
+            row_ptr=tensor(np.concatenate([[0], X.row_ptr])),
+            feature=tensor(X.ids + 1),
+            feature_ptr=tensor(np.concatenate([[0, 0], np.cumsum(X.feature_degree)])),
+            row=tensor(X.row_of[by_feature] + 1),
+            by_feature=tensor(by_feature, torch.int64),
+            row_degree=tensor(X.row_degree, torch.float32),
+            feature_degree=tensor(X.feature_degree, torch.float32),
+        )
+
+    @property
+    def n_edges(self) -> int:
+        """E, dropped edges included."""
+        return self.feature.numel()
+
+    def keep_edges(self, keep: Tensor) -> Bipartite:
+        """Drop the edges where `keep` (E,), ordered by row, is False."""
+        feature = self.feature * keep
+        row = self.row * keep.index_select(0, self.by_feature)
+        return replace(
+            self,
+            feature=feature,
+            row=row,
+            row_degree=_count(feature, self.row_ptr, self.n_features),
+            feature_degree=_count(row, self.feature_ptr, self.n_rows),
+        )
+
+    def keep_features(self, kept: Tensor) -> Bipartite:
+        """Drop every edge of the features where `kept` (D,) is False."""
+        padded = torch.cat([kept.new_zeros(1), kept])
+        return self.keep_edges(padded.index_select(0, self.feature))
+
+
+def segment_sums(table: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
+    """Sum of ``table[index]`` over each segment of a CSR direction: (n, H) -> (segments, H)."""
+    if index.numel() == 0 or table.size(1) == 0:
+        return table.new_zeros(ptr.numel() - 1, table.size(1))
+    # WHY: an embedding bag writes each sum once, in order; `index_add` takes 20 times as long.
+    return torch.embedding_bag(table, index, ptr, mode=0, include_last_offset=True)[0]
+
+
+def _count(index: Tensor, ptr: Tensor, n: int) -> Tensor:
+    """How many edges of each segment do not point at node 0: (segments - 1,) float32."""
+    ones = torch.ones(n + 1, 1, device=index.device)
+    ones[0] = 0
+    return segment_sums(ones, index, ptr)[1:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """The edges on which messages travel in each direction: one graph, or two of the same shape.
+
+    REFERENCE: the released code drops j -> i and i -> j independently, so the directions differ.
+    """
+
+    to_rows: Bipartite
+    to_features: Bipartite
+
+    @classmethod
+    def of(cls, graph: Bipartite) -> Edges:
+        """Both directions of one graph."""
+        return cls(graph, graph)
+
+
+def touched_features(X: MultiHot) -> tuple[MultiHot, NDArray[np.int32]]:
+    """The rows of `X` over only the features that occur in them, and those features' ids.
+
+    Examples
+    --------
+    >>> local, ids = touched_features(MultiHot.from_rows([[900], [7, 900]], n_features=1000))
+    >>> local.n_features, ids
+    (2, array([  7, 900], dtype=int32))
+    """
+    ids, local = np.unique(X.ids, return_inverse=True)
+    return MultiHot(X.row_ptr, local.astype(np.int32), len(ids)), ids

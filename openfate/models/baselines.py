@@ -1,0 +1,73 @@
+"""The paper's baselines that estimate embeddings of new features without learning (appendix, baselines).
+
+Each takes W (D, H) of a plain network and the graph of the rows at hand, whose features from D on are new,
+and returns W_hat (D', H).  Base, Oracle and INL are ways of training, not of estimating: see
+`openfate.experiments.uci`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from openfate.graph.aggregate import features_to_rows, rows_to_features
+from openfate.graph.bipartite import Bipartite
+
+__all__ = ["average", "cooccurrence", "knn", "pooling"]
+
+
+def average(W: Tensor, graph: Bipartite) -> Tensor:
+    """Every new feature takes the mean of all observed embeddings."""
+    return torch.cat([W, W.mean(0).expand(graph.n_features - len(W), -1)])
+
+
+def pooling(W: Tensor, graph: Bipartite, binary: bool = False) -> Tensor:
+    """Mean over a feature's rows of the mean over each row's observed features.
+
+    REFERENCE: `binary` takes the plain mean of all observed features that share a row with it, once each.
+    """
+    n_new = graph.n_features - len(W)
+    if binary:
+        together = (cooccurrence(graph, len(W)) > 0).to(W.dtype)
+        return torch.cat([W, _weighted_mean(together, W)])
+    known = torch.cat([torch.ones_like(W[:, :1]), W.new_zeros(n_new, 1)])
+    padded = torch.cat([W, W.new_zeros(n_new, W.size(1))])
+    n_known = features_to_rows(graph, known)  # (N, 1) observed features of each row
+    row_mean = features_to_rows(graph, padded) / n_known.clamp(min=1)
+    total = rows_to_features(graph, row_mean)[len(W) :]
+    return torch.cat([W, total / graph.feature_degree[len(W) :, None].clamp(min=1)])
+
+
+def knn(W: Tensor, graph: Bipartite, share: float = 0.2, similarity: str = "jaccard") -> Tensor:
+    """Mean embedding of the observed features most similar to a new one: the top `share` of them.
+
+    Similarity is Jaccard's, rows in common over rows of either.  REFERENCE: `similarity="cooccurrence"`
+    counts the rows in common (the released code also takes a random tenth of the candidates where
+    there are more than 200; we take them all).
+    """
+    common = cooccurrence(graph, len(W))  # (D' - D, D)
+    score = common
+    if similarity == "jaccard":
+        degree = graph.feature_degree.to(W.dtype)
+        union = degree[len(W) :, None] + degree[None, : len(W)] - common
+        score = common / union.clamp(min=1)
+    top = score.topk(max(1, math.ceil(share * len(W))), dim=1).indices
+    return torch.cat([W, W[top].mean(1)])
+
+
+def cooccurrence(graph: Bipartite, n_observed: int) -> Tensor:
+    """(D' - D, D): in how many rows each new feature meets each observed one."""
+    columns = []
+    for start in range(0, n_observed, 256):  # WHY: (N, D) at once would not fit for wide tables
+        chunk = torch.arange(start, min(start + 256, n_observed))
+        one_hot = torch.zeros(graph.n_features, len(chunk))
+        one_hot[chunk, torch.arange(len(chunk))] = 1
+        has = features_to_rows(graph, one_hot.to(graph.row_degree.device))  # (N, chunk)
+        columns.append(rows_to_features(graph, has)[n_observed:])
+    return torch.cat(columns, 1)
+
+
+def _weighted_mean(weight: Tensor, W: Tensor) -> Tensor:
+    return weight @ W / weight.sum(1, keepdim=True).clamp(min=1)

@@ -1,0 +1,304 @@
+"""Algorithm 1 of the paper: fast updates of the backbone, slow updates of the extrapolator.
+
+`train` reads like the algorithm box.  It needs torch and numpy alone and writes no files: progress goes
+out through `on_step`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from openfate.data.multihot import MultiHot
+from openfate.errors import InputError, OpenFATEError
+from openfate.graph.bipartite import Bipartite, Edges, touched_features
+from openfate.models.fate import FATE, field_means
+from openfate.training.dropedge import drop_edges
+from openfate.training.masking import k_shot, leave_out, n_fold
+from openfate.training.metrics import log_loss
+from openfate.training.settings import Settings
+
+__all__ = ["Epoch", "History", "train"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What happened in one epoch; `validation_loss` is nan without validation rows."""
+
+    number: int
+    train_loss: float
+    validation_loss: float
+
+
+@dataclass
+class History:
+    """The epochs of a run, the one whose weights were kept, and features that had no training row."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    best_epoch: int = 0
+    seconds: float = 0.0
+    untrained: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    X: Bipartite
+    y: Tensor
+    ids: Tensor | None  # the features behind the columns of X; None for all
+
+
+def train(
+    model: FATE,
+    X: MultiHot,
+    y: NDArray[np.integer],
+    settings: Settings | None = None,
+    *,
+    validation: tuple[MultiHot, NDArray[np.integer]] | None = None,
+    field_of: NDArray[np.integer] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    on_step: Callable[[Epoch], None] | None = None,
+) -> History:
+    """Train a model with Algorithm 1 and leave in it the weights of the best epoch.
+
+    Parameters
+    ----------
+    model
+        Trained in place; its features are the columns of `X`.
+    X, y
+        Training rows (N, D) over the observed features, and their classes (N,) from 0.
+    settings
+        `Settings()` where not given.
+    validation
+        Rows and classes; the epoch with the least validation loss is kept (the last one without).
+        The loss is averaged over masks that are fixed for the run, without DropEdge; the extrapolator
+        sees training and validation rows.
+    field_of
+        (D,) the field of each feature.  A feature without training rows ends with the mean embedding
+        of its field, or zero, and is listed in `History.untrained`.
+    on_step
+        Called after each epoch.
+
+    Examples
+    --------
+    >>> from openfate.models.backbone import MLP
+    >>> from openfate.models.extrapolator import GCN
+    >>> X = MultiHot.from_rows([[0, 2], [1, 2], [0, 3], [1, 3]] * 8, n_features=4)
+    >>> y = np.array([0, 1, 0, 1] * 8)
+    >>> history = train(FATE(4, MLP(8, 2), GCN(8)), X, y, Settings(epochs=3), validation=(X, y))
+    >>> len(history.epochs)
+    3
+    """
+    settings = settings or Settings()
+    _check(model, X, y, validation)
+    model.to(device)
+    run = _Run(model, X, settings, field_of, seed, device)
+    backbone = torch.optim.Adam([model.W, *model.backbone.parameters()], settings.lr, fused=True)
+    omega = list(model.extrapolator.parameters()) if model.extrapolator is not None else []
+    extrapolator = torch.optim.Adam(omega or [torch.zeros(1)], settings.lr_extrapolator, fused=True)
+    views = run.validation_views(validation) if validation is not None else None
+
+    history, best, best_state = History(untrained=run.untrained.tolist()), math.inf, None
+    started = time.perf_counter()
+    try:
+        for number in range(1, settings.epochs + 1):
+            losses = []
+            for batch in run.batches(y):
+                extrapolator.zero_grad()
+                if settings.accumulate_backbone:  # REFERENCE: T2
+                    backbone.zero_grad()
+                for kept in run.masks(batch):
+                    if settings.overwrite_hidden:  # PAPER: T5, W[f_j] <- 0 as printed
+                        run.erase(kept, batch)
+                    X_s = batch.X.keep_features(kept) if settings.reading == "columns" else batch.X
+                    edges = run.edges(X_s, settings.drop_edge)
+                    if not settings.accumulate_backbone:
+                        backbone.zero_grad()
+                    loss = log_loss(model(X_s, kept, edges, batch.ids), batch.y)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    backbone.step()  # theta: at every mask
+                    if not settings.async_updates:
+                        extrapolator.step()
+                        extrapolator.zero_grad()
+                    losses.append(loss.detach())
+                if settings.async_updates:
+                    extrapolator.step()  # omega: once, with the accumulated gradient
+            train_loss = float(torch.stack(losses).mean())
+            validation_loss = run.validation_loss(views) if views is not None else math.nan
+            if not math.isfinite(train_loss):
+                raise OpenFATEError(
+                    f"training diverged: the loss of epoch {number} is {train_loss}. "
+                    f"Lower lr={settings.lr} or lr_extrapolator={settings.lr_extrapolator}."
+                )
+            history.epochs.append(Epoch(number, train_loss, validation_loss))
+            if views is None or validation_loss < best:
+                best, history.best_epoch = validation_loss, number
+                best_state = {k: v.detach().clone() for k, v in model.state_dict().items()}
+            if on_step is not None:
+                on_step(history.epochs[-1])
+    finally:  # also when interrupted: what was best so far is what the caller has
+        if best_state is not None:
+            model.load_state_dict(best_state)
+        run.fill_untrained()
+        history.seconds = time.perf_counter() - started
+    return history
+
+
+class _Run:
+    """What one run draws and builds: batches, masks, edges and the views for validation."""
+
+    def __init__(
+        self,
+        model: FATE,
+        X: MultiHot,
+        settings: Settings,
+        field_of: NDArray[np.integer] | None,
+        seed: int,
+        device: torch.device | str,
+    ) -> None:
+        self.model, self.X, self.settings, self.device = model, X, settings, device
+        self.field_of = (
+            None if field_of is None else torch.from_numpy(np.asarray(field_of, np.int64))
+        )
+        self.mask_rng = torch.Generator().manual_seed(seed)
+        self.edge_rng = torch.Generator(device).manual_seed(seed + 1)
+        self.row_rng = np.random.default_rng([seed, 2])
+        self.untrained = np.flatnonzero(X.feature_degree == 0)
+        if settings.untrained == "field_mean":
+            with torch.no_grad():
+                model.W[self.untrained] = 0  # nothing will ever train their random start
+        self.fixed_masks = self._draw() if settings.masking == "leave_out" else None
+        self.whole = Bipartite.from_multihot(X, device) if settings.batch_size is None else None
+
+    def _draw(self) -> Tensor:
+        """Masks (S, D) of one iteration."""
+        s, D, rng = self.settings, self.X.n_features, self.mask_rng
+        if s.masking == "n_fold":
+            return n_fold(D, s.n_folds, rng, reference=s.reference_folds)
+        if s.masking == "leave_out":
+            return leave_out(D, s.left_out, rng)
+        if s.masking == "k_shot":
+            if s.unit == "field" and self.field_of is None:
+                raise InputError("unit='field' needs field_of, the field of each feature.")
+            unit_of = self.field_of if s.unit == "field" else torch.arange(D)
+            assert unit_of is not None and s.n_kept is not None
+            return k_shot(unit_of, s.n_kept, s.n_draws, rng)
+        return torch.ones(1, D, dtype=torch.bool)
+
+    def batches(self, y: NDArray[np.integer]) -> Iterator[_Batch]:
+        """The mini-batches of an epoch, each with only the features that its rows touch."""
+        if self.whole is not None:
+            yield _Batch(self.whole, self._labels(y), None)
+            return
+        order = self.row_rng.permutation(self.X.n_rows)
+        for rows in np.split(
+            order, range(self.settings.batch_size or 1, len(order), self.settings.batch_size or 1)
+        ):
+            local, ids = touched_features(self.X.select_rows(rows))
+            ids_tensor = torch.from_numpy(ids.astype(np.int64)).to(self.device)
+            yield _Batch(
+                Bipartite.from_multihot(local, self.device), self._labels(y[rows]), ids_tensor
+            )
+
+    def masks(self, batch: _Batch) -> Tensor:
+        """Masks (S, D) of one iteration, over the features of the batch."""
+        kept = self._draw() if self.fixed_masks is None else self.fixed_masks
+        kept = kept.to(self.device)
+        return kept if batch.ids is None else kept[:, batch.ids]
+
+    def edges(self, X: Bipartite, rho: float) -> Edges:
+        """The edges on which this step's messages travel."""
+        if self.model.extrapolator is None:
+            return Edges.of(X)
+        return drop_edges(X, rho, self.edge_rng, self.settings.drop_edge_directed)
+
+    def erase(self, kept: Tensor, batch: _Batch) -> None:
+        """Set the embeddings of hidden features to zero in place."""
+        hidden = (~kept).nonzero()[:, 0]
+        with torch.no_grad():
+            self.model.W[hidden if batch.ids is None else batch.ids[hidden]] = 0
+
+    def validation_views(
+        self, validation: tuple[MultiHot, NDArray[np.integer]]
+    ) -> tuple[Bipartite, Bipartite, Tensor, Tensor]:
+        """Rows to predict, the graph for the extrapolator, classes, and masks (S, D)."""
+        X, y = validation
+        graph = Bipartite.from_multihot(MultiHot.stack([self.X, X]), self.device)
+        rng_state = self.mask_rng.get_state()
+        # A plain network is validated as it will be used: with all of its features.
+        plain = self.model.extrapolator is None
+        masks = torch.ones(1, X.n_features, dtype=torch.bool) if plain else self._draw()
+        self.mask_rng.set_state(rng_state.clone())  # WHY: validation must not change the run
+        return (
+            Bipartite.from_multihot(X, self.device),
+            graph,
+            self._labels(y),
+            masks.to(self.device),
+        )
+
+    @torch.no_grad()
+    def validation_loss(self, views: tuple[Bipartite, Bipartite, Tensor, Tensor]) -> float:
+        """The loss over all masks; all S at once where the graph is the same for all of them."""
+        X, graph, y, masks = views
+        s = self.settings
+        if self.model.extrapolator is not None and s.redraw_validation:  # REFERENCE
+            masks = self._draw().to(self.device)
+            per_mask = [
+                log_loss(self.model(X, kept, self.edges(graph, s.drop_edge)), y) for kept in masks
+            ]
+            return float(torch.stack(per_mask).mean())
+        if s.reading == "columns":
+            per_mask = [
+                log_loss(
+                    self.model(X.keep_features(kept), kept, Edges.of(graph.keep_features(kept))), y
+                )
+                for kept in masks
+            ]
+            return float(torch.stack(per_mask).mean())
+        return float(log_loss(self.model(X, masks.T, Edges.of(graph)), y))
+
+    def fill_untrained(self) -> None:
+        """Give features without training rows the mean embedding of their field, or zero."""
+        if self.settings.untrained == "leave" or self.field_of is None or not len(self.untrained):
+            return
+        fields = self.field_of.to(self.device)
+        trained = torch.from_numpy(self.X.feature_degree > 0).to(self.device)
+        with torch.no_grad():
+            # field_means takes the first rows of W as the known ones: put the trained features there.
+            order = torch.argsort(~trained, stable=True)
+            means = field_means(self.model.W[order][: int(trained.sum())], fields[order])
+            self.model.W[order[int(trained.sum()) :]] = means[int(trained.sum()) :]
+
+    def _labels(self, y: NDArray[np.integer]) -> Tensor:
+        return torch.from_numpy(np.asarray(y, np.int64)).to(self.device)
+
+
+def _check(
+    model: FATE,
+    X: MultiHot,
+    y: NDArray[np.integer],
+    validation: tuple[MultiHot, NDArray[np.integer]] | None,
+) -> None:
+    for name, rows, classes in [
+        ("training", X, y),
+        *([("validation", *validation)] if validation else []),
+    ]:
+        if rows.n_features != len(model.W):
+            raise InputError(
+                f"{name} rows have {rows.n_features} features, the model {len(model.W)}."
+            )
+        if rows.n_rows != len(classes):
+            raise InputError(f"{name}: {rows.n_rows} rows but {len(classes)} labels.")
+        if rows.n_rows == 0:
+            raise InputError(f"there are no {name} rows.")
+    if len(np.unique(y)) < 2:
+        raise InputError(
+            f"all training labels are {y[0]!r}: a classifier needs two classes or more."
+        )

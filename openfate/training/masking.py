@@ -1,0 +1,81 @@
+"""Proxy data (paper, section 2.2): which observed features a training step keeps and which it hides.
+
+Every rule returns masks `kept` (S, D), one per step: True where the step may use a feature's own
+embedding.  Random numbers come from a CPU generator, so that a seed gives the same masks everywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from torch import Tensor
+
+from openfate.errors import InputError
+
+__all__ = ["k_shot", "leave_out", "n_fold"]
+
+
+def n_fold(
+    n_features: int, n_folds: int, generator: torch.Generator, reference: bool = False
+) -> Tensor:
+    """Shuffle the features and hide each of `n_folds` even parts once: (n_folds, D).
+
+    Parameters
+    ----------
+    reference
+        REFERENCE: the released code rounds 1 / (1 - 0.8) up to six folds, whose last hides a stray
+        feature or none; ours are exactly n.
+
+    Examples
+    --------
+    >>> n_fold(6, 3, torch.Generator().manual_seed(0)).sum(1)
+    tensor([4, 4, 4])
+    """
+    if n_folds < 2:
+        raise InputError(f"n_folds={n_folds}: choose 2 or more, or nothing is kept to learn from.")
+    order = torch.randperm(n_features, generator=generator)
+    if reference:
+        hidden_share = 1 - (1 - 1 / n_folds)  # 0.19999999999999996 for five folds
+        cuts = [int(i * hidden_share * n_features) for i in range(math.ceil(1 / hidden_share) + 1)]
+        parts = [order[start:end] for start, end in itertools.pairwise(cuts)]
+    else:
+        parts = list(order.tensor_split(n_folds))
+    kept = torch.ones(len(parts), n_features, dtype=torch.bool)
+    for fold, hidden in enumerate(parts):
+        kept[fold, hidden] = False
+    return kept
+
+
+def k_shot(unit_of: Tensor, n_kept: int, n_draws: int, generator: torch.Generator) -> Tensor:
+    """Keep `n_kept` units, drawn without replacement anew for each step: (n_draws, D).
+
+    Parameters
+    ----------
+    unit_of
+        (D,) the unit of each feature: its field (PAPER: "we randomly sample k raw features"), or
+        ``torch.arange(D)`` to sample features themselves.
+    """
+    units = unit_of.unique()
+    if not 1 <= n_kept <= len(units):
+        raise InputError(
+            f"n_kept={n_kept}: there are {len(units)} to sample from, choose 1..{len(units)}."
+        )
+    masks = []
+    for _ in range(n_draws):
+        drawn = units[torch.randperm(len(units), generator=generator)[:n_kept]]
+        masks.append(torch.isin(unit_of, drawn))
+    return torch.stack(masks)
+
+
+def leave_out(n_features: int, share: float, generator: torch.Generator) -> Tensor:
+    """Hide one random `share` of the features: (1, D).
+
+    PAPER: appendix, "leave-one-out, which leave out partial features as a fixed set for masking in
+    training": draw it once and use it for the whole run.  The paper does not give the share.
+    """
+    kept = torch.ones(1, n_features, dtype=torch.bool)
+    n_hidden = n_features - int((1 - share) * n_features)
+    kept[0, torch.randperm(n_features, generator=generator)[:n_hidden]] = False
+    return kept

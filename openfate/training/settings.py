@@ -1,0 +1,106 @@
+"""Settings of Algorithm 1: the defaults, the paper's own and those of its released code.
+
+The table behind each choice is in `docs/paper-and-code.md`; M1, T1 ... are its rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from openfate.errors import InputError
+
+__all__ = ["Compat", "Settings"]
+
+Compat = Literal["paper", "reference"] | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    Parameters
+    ----------
+    masking
+        "n_fold": self-supervised, each of `n_folds` parts hidden once an iteration; "k_shot": inductive,
+        `n_kept` units kept in each of `n_draws` steps; "leave_out": one fixed share `left_out` hidden;
+        "none": a plain network.
+    unit
+        What k-shot samples: "feature" or "field".
+    reading
+        "mask": hidden features keep their edges and are predicted with (REFERENCE: T6); "columns": they
+        are taken out of the table (PAPER: "extract the corresponding columns").
+    reference_folds
+        REFERENCE: T1, one fold too many.
+    drop_edge, drop_edge_directed
+        The probability that an edge is removed; directions drawn apart (REFERENCE: T10).
+    async_updates
+        The backbone steps at every mask, the extrapolator once with the accumulated loss; otherwise both
+        step at every mask ("end-to-end joint" in the paper's ablation).
+    accumulate_backbone
+        REFERENCE: T2, gradients of the backbone pile up over the masks of an iteration.
+    overwrite_hidden
+        PAPER: T5, Algorithm 1 as printed sets W of hidden features to zero in place; ours hides a copy.
+    redraw_validation
+        REFERENCE: new masks at every epoch, and DropEdge, in the validation loss.
+    untrained
+        What becomes of a feature that no training row has: "field_mean" gives it the mean embedding of
+        its field, or zero; "leave" keeps what the model holds (REFERENCE: its random start).
+    epochs, lr, lr_extrapolator, batch_size
+        Epochs, Adam's two learning rates, rows in a mini-batch (None: all at once).
+    """
+
+    masking: Literal["n_fold", "k_shot", "leave_out", "none"] = "n_fold"
+    n_folds: int = 5
+    n_kept: int | None = None
+    n_draws: int = 5
+    left_out: float = 0.2
+    unit: Literal["feature", "field"] = "feature"
+    reading: Literal["mask", "columns"] = "mask"
+    reference_folds: bool = False
+    drop_edge: float = 0.5
+    drop_edge_directed: bool = False
+    async_updates: bool = True
+    accumulate_backbone: bool = False
+    overwrite_hidden: bool = False
+    redraw_validation: bool = False
+    untrained: Literal["field_mean", "leave"] = "field_mean"
+    epochs: int = 200
+    lr: float = 1e-2
+    lr_extrapolator: float = 1e-3
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise InputError(f"epochs={self.epochs}: choose 1 or more.")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise InputError(
+                f"batch_size={self.batch_size}: choose 1 or more, or None for all rows."
+            )
+        if self.masking == "k_shot" and self.n_kept is None:
+            raise InputError(
+                "masking='k_shot' needs n_kept, the number of features or fields to keep."
+            )
+
+    def compat(self, compat: Compat) -> Settings:
+        """These settings with the paper's or the released code's departures switched on.
+
+        Examples
+        --------
+        >>> Settings().compat("reference").accumulate_backbone
+        True
+        """
+        if compat == "paper":
+            return replace(self, overwrite_hidden=True)
+        if compat == "reference":
+            return replace(
+                self,
+                reference_folds=True,
+                drop_edge_directed=True,
+                accumulate_backbone=True,
+                redraw_validation=True,
+                untrained="leave",
+            )
+        if compat is not None:
+            raise InputError(f"compat={compat!r} is unknown: choose 'paper' or 'reference'.")
+        return self

@@ -1,0 +1,135 @@
+"""MultiHot against plain dense arrays: fixed width, ragged, empty rows, no rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openfate.data.multihot import MultiHot
+from openfate.errors import InputError
+
+D = 6
+ragged = st.lists(st.lists(st.integers(0, D - 1), max_size=5), max_size=7)
+fixed = st.integers(0, 3).flatmap(
+    lambda width: st.lists(
+        st.lists(st.integers(0, D - 1), min_size=width, max_size=width, unique=True), max_size=7
+    )
+)
+any_rows = st.one_of(ragged, fixed)
+
+
+def dense_of(rows: list[list[int]]) -> np.ndarray:
+    dense = np.zeros((len(rows), D), dtype=np.int8)
+    for i, row in enumerate(rows):
+        for j in row:
+            dense[i, j] = 1
+    return dense
+
+
+@given(any_rows)
+def test_from_rows_equals_the_dense_matrix(rows):
+    X = MultiHot.from_rows(rows, D)
+    assert np.array_equal(X.to_dense(), dense_of(rows))
+    assert (X.n_rows, X.nnz) == (len(rows), dense_of(rows).sum())
+
+
+@given(any_rows, st.data())
+def test_selecting_rows_equals_dense_indexing(rows, data):
+    at = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=9)) if rows else []
+    found = MultiHot.from_rows(rows, D).select_rows(at).to_dense()
+    assert np.array_equal(found, dense_of(rows)[np.array(at, dtype=int)])
+
+
+@given(any_rows, st.data())
+def test_a_mask_selects_the_same_rows_as_its_positions(rows, data):
+    mask = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), bool
+    )
+    found = MultiHot.from_rows(rows, D).select_rows(mask).to_dense()
+    assert np.array_equal(found, dense_of(rows)[mask])
+
+
+@given(any_rows, st.lists(st.integers(0, D - 1), unique=True))
+def test_selecting_features_equals_dense_columns(rows, features):
+    X = MultiHot.from_rows(rows, D).select_features(features)
+    assert np.array_equal(X.to_dense(), dense_of(rows)[:, np.array(features, dtype=int)])
+
+
+@given(any_rows)
+def test_degrees_are_dense_sums(rows):
+    X = MultiHot.from_rows(rows, D)
+    assert np.array_equal(X.row_degree, dense_of(rows).sum(axis=1))
+    assert np.array_equal(X.feature_degree, dense_of(rows).sum(axis=0))
+
+
+@given(any_rows, st.randoms())
+def test_entries_in_any_order_and_repeated_give_the_same_matrix(rows, random):
+    entries = [(i, j) for i, row in enumerate(rows) for j in row] * 2
+    random.shuffle(entries)
+    row, feature = np.array(entries, dtype=np.int64).reshape(-1, 2).T
+    X = MultiHot.from_entries(row, feature, len(rows), D)
+    assert np.array_equal(X.to_dense(), dense_of(rows))
+
+
+@given(st.lists(any_rows, min_size=1, max_size=4))
+def test_stacking_equals_dense_concatenation(parts):
+    stacked = MultiHot.stack([MultiHot.from_rows(part, D) for part in parts])
+    assert np.array_equal(stacked.to_dense(), np.concatenate([dense_of(part) for part in parts]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "width"), [([], None), ([[], []], 0), ([[1, 2], [0, 3]], 2), ([[1], [0, 3]], None)]
+)
+def test_width_is_known_where_rows_are_equally_long(rows, width):
+    assert MultiHot.from_rows(rows, D).width == width
+
+
+def test_rows_without_features_can_be_selected():
+    """Rows of width 0 could not be reshaped: `reshape(-1, 0)` is an error."""
+    assert MultiHot.from_rows([[], [], []], D).select_rows([2, 0]).n_rows == 2
+
+
+def test_an_empty_list_selects_nothing():
+    """numpy takes an empty list for floats, which cannot index."""
+    X = MultiHot.from_rows([[0], [1, 2]], D)
+    assert X.select_rows([]).n_rows == 0
+    assert X.select_features([]).n_features == 0
+
+
+def test_from_fixed_keeps_the_order_of_the_ids():
+    X = MultiHot.from_fixed([[3, 1], [0, 5]], D)
+    assert X.ids.tolist() == [3, 1, 0, 5]
+    assert X.width == 2
+
+
+def test_widening_adds_empty_columns():
+    X = MultiHot.from_rows([[1]], 2).widen(4)
+    assert X.to_dense().tolist() == [[0, 1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MultiHot.from_rows([[6]], 6), "feature id 6 is outside 0..5."),
+        (lambda: MultiHot.from_rows([[-1]], 6), "feature id -1 is outside 0..5."),
+        (lambda: MultiHot.from_rows([[1]], 6).widen(2), "cannot widen 6 features to 2."),
+        (
+            lambda: MultiHot.from_fixed([1, 2], 6),
+            "ids must have the shape (rows, ids per row), not (2,).",
+        ),
+        (
+            lambda: MultiHot(np.array([0, 2, 1, 2]), np.array([0, 1], np.int32), 6),
+            "row_ptr must not decrease.",
+        ),
+        (
+            lambda: MultiHot(np.array([0, 1]), np.array([0, 1], np.int32), 6),
+            "row_ptr must run from 0 to 2 (the number of ids).",
+        ),
+    ],
+)
+def test_malformed_matrices_are_refused(make, message):
+    with pytest.raises(InputError) as error:
+        make()
+    assert str(error.value) == message
