@@ -1,8 +1,8 @@
 """Trials as folders: run them side by side, stop at any time, go on later, gather the results.
 
-A trial is one data set, one share and one seed; its folder holds `trial.json` with the settings, seed,
-versions and data hash beside the result of each method.  The file is replaced as a whole after every
-method, so a kill loses at most the method that was running.
+A trial is one data set, one share and one seed; its folder holds `trial.json` with the settings,
+seed, versions and data hash beside the result of each method.  The file is replaced as a whole
+after every method, so a kill loses at most the method that was running.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import json
 import multiprocessing
 import os
 import platform
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -24,16 +27,16 @@ import torch
 from openfate.errors import DataFileError, InputError, OpenFATEError
 
 __all__ = [
-    "check_same_settings",
+    "check_same",
     "open_record",
     "run_jobs",
     "summarise",
-    "trial_files",
     "versions",
     "write_json",
 ]
 
 Job = TypeVar("Job")
+Result = TypeVar("Result")
 Record = dict[str, Any]
 
 
@@ -70,7 +73,7 @@ def open_record(path: Path) -> Record | None:
     return record
 
 
-def check_same_settings(path: Path, record: Record, wanted: Record) -> None:
+def check_same(path: Path, record: Record, wanted: Record) -> None:
     """Refuse to add to a trial that was begun with other settings or data."""
     for key, value in wanted.items():
         if record.get(key) != value:
@@ -89,8 +92,8 @@ def _first_difference(key: str, old: object, new: object) -> str:
 
 
 def run_jobs(
-    work: Callable[[Job], object], jobs: Sequence[Job], n_jobs: int
-) -> Iterator[tuple[Job, object]]:
+    work: Callable[[Job], Result], jobs: Sequence[Job], n_jobs: int
+) -> Iterator[tuple[Job, Result]]:
     """Run jobs in `n_jobs` processes of one thread each, and yield each with its result as it ends.
 
     One thread each, whatever `n_jobs`: a trial gives the same numbers alone and beside others.
@@ -98,9 +101,11 @@ def run_jobs(
     if not jobs:
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(n_jobs, len(jobs)), context, initializer=_one_thread)
+    pool = ProcessPoolExecutor(
+        min(n_jobs, len(jobs)), context, initializer=_start_worker, initargs=(os.getpid(),)
+    )
     try:
-        pending: dict[Future[object], Job] = {pool.submit(work, job): job for job in jobs}
+        pending: dict[Future[Result], Job] = {pool.submit(work, job): job for job in jobs}
         while pending:
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 yield pending.pop(future), future.result()
@@ -115,13 +120,16 @@ def run_jobs(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _one_thread() -> None:
+def _start_worker(parent: int) -> None:
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
 
+    def leave_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
 
-def trial_files(folder: Path) -> list[Path]:
-    """All records below a folder, in a fixed order."""
-    return sorted(folder.glob("**/trial.json"))
+    threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
 def summarise(records: Iterable[Record], methods: Sequence[str]) -> list[Record]:

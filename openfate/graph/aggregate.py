@@ -1,8 +1,8 @@
 """The two dual sums over the graph: features -> rows (X F) and rows -> features (X^T G).
 
 Each is the other's transpose, and so the other's backward.  A table may have any trailing shape:
-(D, H), or (D, S, H) for S masks at once.  On a CPU both are embedding bags over the CSR direction whose
-segments are the outputs: no atomics, and no (E, H) messages in memory.
+(D, H), or (D, S, H) for S masks at once.  On a CPU both are embedding bags over the CSR direction
+whose segments are the outputs: no atomics, and no (E, H) messages in memory.
 """
 
 from __future__ import annotations

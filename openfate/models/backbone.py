@@ -7,7 +7,8 @@ what is here is the classifier behind it, FFN(z; phi).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +49,8 @@ class MLP(nn.Module):
         # WHY: transposed, (H, N), because thin matrices of many rows are half as fast the other way
         # round on a CPU; the logits are handed on as a view, and the loss reads them in this order.
         h = z.reshape(-1, self.width).T
-        for layer in self.layers[:-1]:
+        *hidden, last = cast("Iterable[nn.Linear]", self.layers)
+        for layer in hidden:
             h = torch.addmm(layer.bias[:, None], layer.weight, h).relu()
-        h = torch.addmm(self.layers[-1].bias[:, None], self.layers[-1].weight, h)
-        return h.T.unflatten(0, z.shape[:-1])
+        h = torch.addmm(last.bias[:, None], last.weight, h)
+        return h.T.view(*z.shape[:-1], self.n_outputs)

@@ -1,8 +1,8 @@
-"""The paper's baselines that estimate embeddings of new features without learning (appendix, baselines).
+"""The paper's baselines that estimate new features without learning (appendix, baselines).
 
-Each takes W (D, H) of a plain network and the graph of the rows at hand, whose features from D on are new,
-and returns W_hat (D', H).  Base, Oracle and INL are ways of training, not of estimating: see
-`openfate.experiments.uci`.
+Each takes W (D, H) of a plain network and the graph of the rows at hand, whose features from D on
+are new, and returns W_hat (D', H).  Base, Oracle and INL are ways of training, not of estimating:
+see `openfate.experiments.uci`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def average(W: Tensor, graph: Bipartite) -> Tensor:
 def pooling(W: Tensor, graph: Bipartite, binary: bool = False) -> Tensor:
     """Mean over a feature's rows of the mean over each row's observed features.
 
-    REFERENCE: `binary` takes the plain mean of all observed features that share a row with it, once each.
+    REFERENCE: `binary` takes the plain mean of all observed features that share a row with it, once
+    each.
     """
     n_new = graph.n_features - len(W)
     if binary:
@@ -43,9 +44,9 @@ def pooling(W: Tensor, graph: Bipartite, binary: bool = False) -> Tensor:
 def knn(W: Tensor, graph: Bipartite, share: float = 0.2, similarity: str = "jaccard") -> Tensor:
     """Mean embedding of the observed features most similar to a new one: the top `share` of them.
 
-    Similarity is Jaccard's, rows in common over rows of either.  REFERENCE: `similarity="cooccurrence"`
-    counts the rows in common (the released code also takes a random tenth of the candidates where
-    there are more than 200; we take them all).
+    Similarity is Jaccard's, rows in common over rows of either.  REFERENCE:
+    `similarity="cooccurrence"` counts the rows in common (the released code also takes a random
+    tenth of the candidates where there are more than 200; we take them all).
     """
     common = cooccurrence(graph, len(W))  # (D' - D, D)
     score = common

@@ -1,11 +1,13 @@
 """The extrapolator g(W, X; omega): embeddings of features from their neighbours (paper, Eq. 2).
 
-Each takes initial states of the features (a hidden or new feature starts at zero; rows start at zero)
-and the edges, and returns states after L rounds of messages.  No non-linearity between the layers.
+Each takes initial states of the features (a hidden or new feature starts at zero; rows start at
+zero) and the edges, and returns states after L rounds of messages.  No non-linearity between the
+layers.
 
-    D features, N rows, H width;  X (N, D);  c_j, r_i degrees;  a_j = (c_j + 1)^-1/2, b_i = (r_i + 1)^-1/2
+    D features, N rows, H width;  X (N, D);  c_j, r_i degrees
+    a_j = (c_j + 1)^-1/2,  b_i = (r_i + 1)^-1/2,  A = a^2,  B = b^2,  S = b X a
 
-    GCN   F_l = (A F + S^T G) P_l + bias,  G_l = (S F + B G) P_l + bias,  A = a^2, B = b^2, S = b X a
+    GCN   F_l = (A F + S^T G) P_l + bias,  G_l = (S F + B G) P_l + bias
     SGC   the same walk with one P at its end
     SAGE  F_l = norm(mean of G over rows . N_l + bias + F . R_l), G_l likewise
 """
@@ -33,10 +35,10 @@ __all__ = ["GCN", "SGC", "GraphSAGE"]
 class GCN(nn.Module):
     """An L-layer graph convolution with self-loops and symmetric normalisation.
 
-    The graph operator acts from the left and the weights P_l from the right, so the whole network is
-    one walk of L steps over the graph (2(L - 1) sparse products in L passes) followed by one product
-    P_1 ... P_L; the biases add a term of rank L.  P_l stay separate parameters: Adam on their product
-    would be a different algorithm.
+    The graph operator acts from the left and the weights P_l from the right, so the whole network
+    is one walk of L steps over the graph (2(L - 1) sparse products in L passes) followed by one
+    product P_1 ... P_L; the biases add a term of rank L.  P_l stay separate parameters: Adam on
+    their product would be a different algorithm.
 
     Parameters
     ----------
@@ -71,9 +73,10 @@ class GCN(nn.Module):
     def forward(self, states: Tensor, edges: Edges) -> Tensor:
         """States of the features after L layers."""
         walked, constants = walk(states, edges, self.n_layers, constant=self.bias is not None)
-        # Row block 0 is P_1 ... P_L; below it row l is bias_l P_{l+1} ... P_L: a bias added at layer l
-        # walks the L - l steps that are left as a constant signal.
-        weights, biases = self.P[0], self.bias.split(1) if self.bias is not None else ()
+        # Row block 0 is P_1 ... P_L; below it row l is bias_l P_{l+1} ... P_L: a bias added at
+        # layer l walks the L - l steps that are left as a constant signal.
+        weights: Tensor = self.P[0]
+        biases = self.bias.chunk(self.n_layers) if self.bias is not None else ()
         for layer, P in enumerate(self.P):
             weights = weights @ P if layer else weights
             weights = torch.cat([weights, *biases[layer : layer + 1]])
@@ -114,8 +117,8 @@ class GraphSAGE(nn.Module):
     n_layers
         L; the paper's click experiment takes 2.
     normalize
-        Scale every state to length one after each layer.  REFERENCE: the released code does.  It is a
-        non-linearity, although the paper says that there is none.
+        Scale every state to length one after each layer.  REFERENCE: the released code does.  It is
+        a non-linearity, although the paper says that there is none.
 
     Shapes
     ------
@@ -157,7 +160,7 @@ def _mean(total: Tensor, degree: Tensor) -> Tensor:
 
 
 def walk(states: Tensor, edges: Edges, n_steps: int, constant: bool) -> tuple[Tensor, Tensor]:
-    """L steps over the normalised graph with self-loops: the feature block of A_hat^L, times states.
+    """L steps over the normalised graph with self-loops: A_hat^L's feature block, times states.
 
     Returns
     -------
@@ -174,7 +177,7 @@ def walk(states: Tensor, edges: Edges, n_steps: int, constant: bool) -> tuple[Te
 
 
 class _Walk(torch.autograd.Function):
-    """A_hat is symmetric, so backward is the same walk; directed edges swap their two directions."""
+    """A_hat is symmetric, so backward is the same walk; directed edges swap their directions."""
 
     @staticmethod
     def forward(
@@ -213,8 +216,8 @@ def _scaled_levels(
 ) -> list[Tensor]:
     """The states of the features after 0, 1, .. n_steps steps, padded (D + 1, H) and scaled by a.
 
-    With F' = a F and G' = b G a step is F'_1 = A (F' + X^T G') and G'_1 = B (G' + X F').  Two steps share a
-    pass over the edges, side by side in one table:
+    With F' = a F and G' = b G a step is F'_1 = A (F' + X^T G') and G'_1 = B (G' + X F').  Two steps
+    share a pass over the edges, side by side in one table:
 
         X F -> G1;   X^T [G, G1] -> F1, F2;   X [F1, F2] -> G2, G3;   X^T [G2, G3] -> F3, F4;   ...
 
@@ -226,19 +229,19 @@ def _scaled_levels(
         rows = _step(sum_at_rows(edges.to_rows, features), rows, B)  # G1
         table, widths = torch.cat([table, rows], 1), [*widths, width]
     while True:
-        for total in sum_at_features(edges.to_features, table).split(widths, 1):
+        for total in sum_at_features(edges.to_features, table).split_with_sizes(widths, 1):
             levels.append(_step(total, levels[-1], A))
         left = n_steps + 1 - len(levels)
         if left == 0:
             return levels
         ahead = levels[-2:] if left > 1 else levels[-2:-1]  # an odd end needs one more G, not two
         table, widths = sum_at_rows(edges.to_rows, torch.cat(ahead, 1)), [width] * len(ahead)
-        for total in table.split(width, 1):
+        for total in table.split_with_sizes(widths, 1):
             rows = _step(total, rows, B)
 
 
 def _step(total: Tensor, state: Tensor, scale: Tensor) -> Tensor:
-    """scale (total + state), in place in `total`; the narrower one holds the last columns."""
+    """Take scale (total + state), in place in `total`; the narrower one holds the last columns."""
     if total.size(1) < state.size(1):
         total, state = state.clone(), total
     total[:, total.size(1) - state.size(1) :].add_(state)

@@ -2,9 +2,9 @@
 
     y_hat = h(x; phi, W_hat),   W_hat = g(W, X; omega)
 
-Features 0 .. D - 1 are observed and own a row of W; ids from D on are new.  `forward` is a training step,
-where some observed features are hidden; `extrapolate` is inference, where new features are there.
-Without an extrapolator the model is the plain network of the paper's baselines.
+Features 0 .. D - 1 are observed and own a row of W; ids from D on are new.  `forward` is a training
+step, where some observed features are hidden; `extrapolate` is inference, where new features are
+there.  Without an extrapolator the model is the plain network of the paper's baselines.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class FATE(nn.Module):
     n_features
         D, the number of observed features.
     backbone
-        Maps summed embeddings (N, H) to logits; its `width` is H.
+        Maps summed embeddings (N, H) to logits (N, C); its `width` is H, its `n_outputs` C.
     extrapolator
         Maps states (D, H) and edges to states; None for a model that drops what it does not know.
     recompose
         "masked": kept features use W itself, hidden and new ones the extrapolator's output
-        (PAPER: Algorithm 1, n-fold); "all": every feature uses the output (PAPER: section 2.1, k-shot).
+        (PAPER: Algorithm 1, n-fold); "all": every feature uses the output (PAPER: section 2.1,
+        k-shot).
     init_features
         The number of features in the Xavier bound sqrt(6 / (features + H)); D by default.
         REFERENCE: the released code allocates, and counts, the unobserved features too.
@@ -84,11 +85,13 @@ class FATE(nn.Module):
         X
             The rows to predict.
         kept
-            (D,) or, for S masks at once, (D, S): True where the step may use a feature's own embedding.
+            (D,) or, for S masks at once, (D, S): True where the step may use a feature's own
+            embedding.
         edges
             The edges, after DropEdge, on which the extrapolator sends its messages.
         ids
-            (D,) the features behind the columns of X in a mini-batch that touches only some of them.
+            (D,) the features behind the columns of X in a mini-batch that touches only some of
+            them.
 
         Returns
         -------
@@ -113,7 +116,8 @@ class FATE(nn.Module):
         n_new = edges.to_rows.n_features - len(self.W)
         if n_new < 0:
             raise InputError(
-                f"the graph has {edges.to_rows.n_features} features, fewer than the model's {len(self.W)}."
+                f"the graph has {edges.to_rows.n_features} features, "
+                f"fewer than the model's {len(self.W)}."
             )
         W = torch.cat([self.W, self.W.new_zeros(n_new, self.W.size(1))])
         if self.extrapolator is None:
@@ -135,7 +139,7 @@ class FATE(nn.Module):
 
 
 def field_means(W: Tensor, field_of: Tensor) -> Tensor:
-    """The mean over the rows of W of each field, for every feature: (D', H); zero for an unknown field.
+    """The mean over the rows of W of each feature's field: (D', H); zero for an unknown field.
 
     Parameters
     ----------

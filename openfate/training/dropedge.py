@@ -1,7 +1,7 @@
 """DropEdge (paper, Eq. 3): each edge of the graph is removed with probability rho at every step.
 
-REFERENCE: rho is always the probability of REMOVAL; the released UCI code takes it as the probability of
-keeping, which differs except at one half.
+REFERENCE: rho is always the probability of REMOVAL; the released UCI code takes it as the
+probability of keeping, which differs except at one half.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def drop_edges(
     rho
         Probability of removal, in steps of 2^-16.
     directed
-        REFERENCE: draw feature -> row and row -> feature independently; otherwise an edge is removed in
-        both directions (PAPER: Eq. 3 drops entries of X).
+        REFERENCE: draw feature -> row and row -> feature independently; otherwise an edge is
+        removed in both directions (PAPER: Eq. 3 drops entries of X).
     """
     if not 0 <= rho <= 1:
         raise InputError(f"drop_edge={rho} is not a probability: choose a number from 0 to 1.")

@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper: fast updates of the backbone, slow updates of the extrapolator.
 
-`train` reads like the algorithm box.  It needs torch and numpy alone and writes no files: progress goes
-out through `on_step`.
+`train` reads like the algorithm box.  It needs torch and numpy alone and writes no files: progress
+goes out through `on_step`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Epoch:
 
 @dataclass
 class History:
-    """The epochs of a run, the one whose weights were kept, and features that had no training row."""
+    """The epochs of a run, the one whose weights were kept, features that had no training row."""
 
     epochs: list[Epoch] = field(default_factory=list)
     best_epoch: int = 0
@@ -52,6 +52,14 @@ class _Batch:
     X: Bipartite
     y: Tensor
     ids: Tensor | None  # the features behind the columns of X; None for all
+
+
+@dataclass(frozen=True)
+class _Validation:
+    X: Bipartite  # the rows to predict
+    graph: Bipartite  # what the extrapolator sees: training and validation rows
+    y: Tensor
+    masks: Tensor  # (S, D)
 
 
 def train(
@@ -78,11 +86,11 @@ def train(
         `Settings()` where not given.
     validation
         Rows and classes; the epoch with the least validation loss is kept (the last one without).
-        The loss is averaged over masks that are fixed for the run, without DropEdge; the extrapolator
-        sees training and validation rows.
+        The loss is averaged over masks that are fixed for the run, without DropEdge; the
+        extrapolator sees training and validation rows.
     field_of
-        (D,) the field of each feature.  A feature without training rows ends with the mean embedding
-        of its field, or zero, and is listed in `History.untrained`.
+        (D,) the field of each feature.  A feature without training rows ends with the mean
+        embedding of its field, or zero, and is listed in `History.untrained`.
     on_step
         Called after each epoch.
 
@@ -103,7 +111,7 @@ def train(
     backbone = torch.optim.Adam([model.W, *model.backbone.parameters()], settings.lr, fused=True)
     omega = list(model.extrapolator.parameters()) if model.extrapolator is not None else []
     extrapolator = torch.optim.Adam(omega or [torch.zeros(1)], settings.lr_extrapolator, fused=True)
-    views = run.validation_views(validation) if validation is not None else None
+    views = run.validation_views(*validation) if validation is not None else None
 
     history, best, best_state = History(untrained=run.untrained.tolist()), math.inf, None
     started = time.perf_counter()
@@ -225,28 +233,22 @@ class _Run:
         with torch.no_grad():
             self.model.W[hidden if batch.ids is None else batch.ids[hidden]] = 0
 
-    def validation_views(
-        self, validation: tuple[MultiHot, NDArray[np.integer]]
-    ) -> tuple[Bipartite, Bipartite, Tensor, Tensor]:
-        """Rows to predict, the graph for the extrapolator, classes, and masks (S, D)."""
-        X, y = validation
+    def validation_views(self, X: MultiHot, y: NDArray[np.integer]) -> _Validation:
+        """What the validation loss of every epoch is computed from, built once."""
         graph = Bipartite.from_multihot(MultiHot.stack([self.X, X]), self.device)
         rng_state = self.mask_rng.get_state()
         # A plain network is validated as it will be used: with all of its features.
         plain = self.model.extrapolator is None
         masks = torch.ones(1, X.n_features, dtype=torch.bool) if plain else self._draw()
         self.mask_rng.set_state(rng_state.clone())  # WHY: validation must not change the run
-        return (
-            Bipartite.from_multihot(X, self.device),
-            graph,
-            self._labels(y),
-            masks.to(self.device),
+        return _Validation(
+            Bipartite.from_multihot(X, self.device), graph, self._labels(y), masks.to(self.device)
         )
 
     @torch.no_grad()
-    def validation_loss(self, views: tuple[Bipartite, Bipartite, Tensor, Tensor]) -> float:
+    def validation_loss(self, views: _Validation) -> float:
         """The loss over all masks; all S at once where the graph is the same for all of them."""
-        X, graph, y, masks = views
+        X, graph, y, masks = views.X, views.graph, views.y, views.masks
         s = self.settings
         if self.model.extrapolator is not None and s.redraw_validation:  # REFERENCE
             masks = self._draw().to(self.device)
@@ -271,7 +273,7 @@ class _Run:
         fields = self.field_of.to(self.device)
         trained = torch.from_numpy(self.X.feature_degree > 0).to(self.device)
         with torch.no_grad():
-            # field_means takes the first rows of W as the known ones: put the trained features there.
+            # field_means takes the first rows of W as the known ones: put the trained ones there.
             order = torch.argsort(~trained, stable=True)
             means = field_means(self.model.W[order][: int(trained.sum())], fields[order])
             self.model.W[order[int(trained.sum()) :]] = means[int(trained.sum()) :]
@@ -286,6 +288,7 @@ def _check(
     y: NDArray[np.integer],
     validation: tuple[MultiHot, NDArray[np.integer]] | None,
 ) -> None:
+    n_classes = max(2, int(model.backbone.n_outputs))  # type: ignore[arg-type]
     for name, rows, classes in [
         ("training", X, y),
         *([("validation", *validation)] if validation else []),
@@ -298,7 +301,10 @@ def _check(
             raise InputError(f"{name}: {rows.n_rows} rows but {len(classes)} labels.")
         if rows.n_rows == 0:
             raise InputError(f"there are no {name} rows.")
+        if not 0 <= classes.min() <= classes.max() < n_classes:
+            raise InputError(
+                f"{name} labels run from {classes.min()} to {classes.max()}, "
+                f"but the model's classes from 0 to {n_classes - 1}."
+            )
     if len(np.unique(y)) < 2:
-        raise InputError(
-            f"all training labels are {y[0]!r}: a classifier needs two classes or more."
-        )
+        raise InputError(f"all training labels are {y[0]}: a classifier needs two classes or more.")

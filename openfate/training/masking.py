@@ -1,7 +1,7 @@
-"""Proxy data (paper, section 2.2): which observed features a training step keeps and which it hides.
+"""Proxy data (paper, section 2.2): which observed features a training step keeps, which it hides.
 
 Every rule returns masks `kept` (S, D), one per step: True where the step may use a feature's own
-embedding.  Random numbers come from a CPU generator, so that a seed gives the same masks everywhere.
+embedding.  Random numbers come from a CPU generator: a seed gives the same masks everywhere.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def k_shot(unit_of: Tensor, n_kept: int, n_draws: int, generator: torch.Generato
         (D,) the unit of each feature: its field (PAPER: "we randomly sample k raw features"), or
         ``torch.arange(D)`` to sample features themselves.
     """
-    units = unit_of.unique()
+    if n_draws < 1:
+        raise InputError(f"n_draws={n_draws}: choose 1 or more.")
+    units = torch.unique(unit_of)
     if not 1 <= n_kept <= len(units):
         raise InputError(
             f"n_kept={n_kept}: there are {len(units)} to sample from, choose 1..{len(units)}."
@@ -75,6 +77,8 @@ def leave_out(n_features: int, share: float, generator: torch.Generator) -> Tens
     PAPER: appendix, "leave-one-out, which leave out partial features as a fixed set for masking in
     training": draw it once and use it for the whole run.  The paper does not give the share.
     """
+    if not 0 <= share <= 1:
+        raise InputError(f"left_out={share} is not a share of the features: choose from 0 to 1.")
     kept = torch.ones(1, n_features, dtype=torch.bool)
     n_hidden = n_features - int((1 - share) * n_features)
     kept[0, torch.randperm(n_features, generator=generator)[:n_hidden]] = False

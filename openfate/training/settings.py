@@ -5,6 +5,7 @@ The table behind each choice is in `docs/paper-and-code.md`; M1, T1 ... are its 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +15,13 @@ __all__ = ["Compat", "Settings"]
 
 Compat = Literal["paper", "reference"] | None
 
+_CHOICES = {
+    "masking": ("n_fold", "k_shot", "leave_out", "none"),
+    "unit": ("feature", "field"),
+    "reading": ("mask", "columns"),
+    "untrained": ("field_mean", "leave"),
+}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -22,30 +30,31 @@ class Settings:
     Parameters
     ----------
     masking
-        "n_fold": self-supervised, each of `n_folds` parts hidden once an iteration; "k_shot": inductive,
-        `n_kept` units kept in each of `n_draws` steps; "leave_out": one fixed share `left_out` hidden;
-        "none": a plain network.
+        "n_fold": self-supervised, each of `n_folds` parts hidden once an iteration; "k_shot":
+        inductive, `n_kept` units kept in each of `n_draws` steps; "leave_out": one fixed share
+        `left_out` hidden; "none": a plain network.
     unit
         What k-shot samples: "feature" or "field".
     reading
-        "mask": hidden features keep their edges and are predicted with (REFERENCE: T6); "columns": they
-        are taken out of the table (PAPER: "extract the corresponding columns").
+        "mask": hidden features keep their edges and are predicted with (REFERENCE: T6); "columns":
+        they are taken out of the table (PAPER: "extract the corresponding columns").
     reference_folds
         REFERENCE: T1, one fold too many.
     drop_edge, drop_edge_directed
         The probability that an edge is removed; directions drawn apart (REFERENCE: T10).
     async_updates
-        The backbone steps at every mask, the extrapolator once with the accumulated loss; otherwise both
-        step at every mask ("end-to-end joint" in the paper's ablation).
+        The backbone steps at every mask, the extrapolator once with the accumulated loss; otherwise
+        both step at every mask ("end-to-end joint" in the paper's ablation).
     accumulate_backbone
         REFERENCE: T2, gradients of the backbone pile up over the masks of an iteration.
     overwrite_hidden
-        PAPER: T5, Algorithm 1 as printed sets W of hidden features to zero in place; ours hides a copy.
+        PAPER: T5, Algorithm 1 as printed sets W of hidden features to zero in place; ours hides a
+        copy.
     redraw_validation
         REFERENCE: new masks at every epoch, and DropEdge, in the validation loss.
     untrained
-        What becomes of a feature that no training row has: "field_mean" gives it the mean embedding of
-        its field, or zero; "leave" keeps what the model holds (REFERENCE: its random start).
+        What becomes of a feature that no training row has: "field_mean" gives it the mean embedding
+        of its field, or zero; "leave" keeps what the model holds (REFERENCE: its random start).
     epochs, lr, lr_extrapolator, batch_size
         Epochs, Adam's two learning rates, rows in a mini-batch (None: all at once).
     """
@@ -71,6 +80,12 @@ class Settings:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise InputError(f"{name}={value!r} is unknown: choose one of {choices}.")
+        for name, lr in (("lr", self.lr), ("lr_extrapolator", self.lr_extrapolator)):
+            if not 0 <= lr < math.inf:
+                raise InputError(f"{name}={lr}: choose a positive number.")
         if self.epochs < 1:
             raise InputError(f"epochs={self.epochs}: choose 1 or more.")
         if self.batch_size is not None and self.batch_size < 1:

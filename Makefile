@@ -1,0 +1,38 @@
+# make demo and make test are all that a fresh machine needs: each makes .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check bench install clean
+
+demo: .venv/core
+	$(BIN)/openfate demo
+
+test: .venv/all
+	$(BIN)/pytest
+	$(BIN)/pytest --doctest-modules openfate --ignore=openfate/pyg_twin.py
+
+check: .venv/all
+	$(BIN)/ruff format --check openfate tests
+	$(BIN)/ruff check openfate tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/all
+	$(BIN)/openfate bench train
+
+install: .venv/all
+
+# constraints.txt pins what was tested; without it pip would take torch with gigabytes of CUDA.
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/core: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	touch $@
+
+.venv/all: .venv/core
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,peers]'
+	touch $@
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,287 @@
+"""The command line: commands are functions, flags are their arguments.
+
+Heavy imports stay inside the commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openfate import __version__
+from openfate.errors import InputError, OpenFATEError
+
+if TYPE_CHECKING:
+    from openfate.experiments.uci import Plan
+    from openfate.training.settings import Settings
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="openfate",
+    help="Models that keep working, without retraining, when new columns and new values appear.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+experiment = typer.Typer(
+    help="The paper's experiments: resumable, one folder a trial.", no_args_is_help=True
+)
+bench = typer.Typer(help="Ours beside a peer, in one run, as ratios.", no_args_is_help=True)
+app.add_typer(experiment, name="experiment")
+app.add_typer(bench, name="bench")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Models that keep working, without retraining, when new columns and new values appear."""
+    if version:
+        print(__version__)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("demo.png"),
+    as_json: Json = False,
+) -> None:
+    """The story in a minute, on scikit-learn's digits, ending in a picture."""
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--out {out}: the picture is a .png, .svg or .pdf file.")
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.absolute().parent}.")
+    from openfate.experiments.demo import METHODS, run_demo
+
+    n_splits = 3
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("training", total=n_splits * len(METHODS))
+
+        def advance(seed: int, method: str) -> None:
+            progress.update(task, advance=1, description=f"split {seed + 1}: {method}")
+
+        result, figure = run_demo(n_splits, advance)
+    temporary = out.with_name(f".{out.name}.tmp")
+    figure.savefig(temporary, format=out.suffix[1:].lower(), dpi=130)
+    temporary.replace(out)
+    result["figure"] = str(out)
+    if as_json:
+        print(json.dumps(result))
+        return
+    table = Table(title="digits: half of the pixels are known in training, the others appear later")
+    table.add_column("method")
+    table.add_column("test accuracy", justify="right")
+    for row in result["rows"]:
+        table.add_row(METHODS[row["method"]], f"{row['accuracy']:.3f} ± {row['std']:.3f}")
+    console = Console()
+    console.print(table)
+    console.print(result["reading"], highlight=False)
+    console.print(f"Picture: {out}", highlight=False)
+
+
+@app.command()
+def fetch(
+    name: Annotated[
+        str, typer.Argument(help="A data set: gene, protein, robot, drive, calls, github.")
+    ],
+    url: Annotated[
+        str | None, typer.Option(help="Another address of the same file or zip.")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option(help="The hash that the file must have.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Download a public data set into the cache folder and verify it."""
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress
+
+    from openfate.data.fetch import fetch as fetch_files
+
+    columns = (*Progress.get_default_columns(), DownloadColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=None)
+        paths = fetch_files(
+            name,
+            url,
+            sha256,
+            on_progress=lambda n, total: progress.update(task, completed=n, total=total),
+        )
+    if as_json:
+        print(json.dumps({"dataset": name, "files": [str(path) for path in paths]}))
+    else:
+        print("\n".join(map(str, paths)))
+
+
+@experiment.command()
+def uci(
+    data: Annotated[
+        str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")
+    ] = None,
+    datasets: Annotated[
+        str, typer.Option(help="Names, comma-separated.")
+    ] = "gene,protein,robot,drive-sample,calls,github",
+    observed: Annotated[
+        str, typer.Option(help="Shares of observed features.")
+    ] = "0.3,0.4,0.5,0.6,0.7,0.8",
+    methods: Annotated[str, typer.Option(help="Names, or all.")] = "all",
+    trials: Annotated[int, typer.Option(min=1, help="Seeds 0 .. trials - 1.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/uci"),
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: the cores].")] = None,
+    compat: Annotated[
+        str | None, typer.Option(help="reference: the released code; paper: its words.")
+    ] = None,
+    novelty: Annotated[
+        str, typer.Option(help="values: 0-1 features; columns: whole raw columns.")
+    ] = "values",
+    epochs: Annotated[int, typer.Option(min=1)] = 200,
+    split_seed: Annotated[
+        int | None, typer.Option(help="One split for all trials: spread of inits only.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="A training setting, NAME=VALUE.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The paper's first experiment: accuracy against the share of observed features."""
+    from openfate.experiments import uci as experiment_uci
+
+    plans = experiment_uci.make_plans(
+        datasets=_names(datasets),
+        observed=_shares(observed),
+        methods=experiment_uci.METHODS if methods == "all" else _names(methods),
+        trials=trials,
+        out=out,
+        data=data,
+        compat=compat,
+        novelty=novelty,
+        split_seed=split_seed,
+        settings=_settings(epochs, set_ or []),
+        command=shlex.join(["openfate", *sys.argv[1:]]),
+    )
+    rows = _run_trials(plans, jobs or os.cpu_count() or 1)
+    paths = experiment_uci.write_summary(plans, rows)
+    if as_json:
+        print(json.dumps({"experiment": "uci", "folder": str(plans[0].folder), "rows": rows}))
+        return
+    from rich.console import Console
+
+    from openfate.experiments.present import print_table
+
+    print_table(rows, Console())
+    print("\n".join(map(str, paths)))
+
+
+def _run_trials(plans: list[Plan], jobs: int) -> list[dict[str, Any]]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    from openfate.experiments.runner import run_jobs, summarise
+    from openfate.experiments.uci import run_trial
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    records = [record for plan in plans if (record := plan.finished()) is not None]
+    pending = [plan for plan in plans if plan.finished() is None]
+    with Progress(
+        *columns, TextColumn("{task.description}"), console=Console(stderr=True)
+    ) as progress:
+        task = progress.add_task("starting", total=len(plans), completed=len(records))
+        for plan, new_record in run_jobs(run_trial, pending, jobs):
+            records.append(new_record)
+            progress.update(
+                task, advance=1, description=f"{plan.dataset} {plan.observed:.0%} seed {plan.seed}"
+            )
+    return summarise(records, plans[0].methods)
+
+
+@bench.command("train")
+def bench_train(
+    cases: Annotated[str, typer.Option(help="Names, comma-separated.")] = "uci-robot,uci-github",
+    repeats: Annotated[int, typer.Option(min=1)] = 5,
+    as_json: Json = False,
+) -> None:
+    """One epoch of Algorithm 1 on the CPU, ours against PyTorch Geometric."""
+    from openfate import bench as benchmark
+
+    result = benchmark.bench_train(_names(cases), repeats)
+    print(json.dumps(result) if as_json else benchmark.describe(result))
+
+
+# ---- reading flags ---------------------------------------------------------------------------
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    shares = []
+    for part in _names(text):
+        try:
+            share = float(part)
+        except ValueError:
+            raise InputError(
+                f"--observed {part}: not a number; give shares such as 0.3,0.5."
+            ) from None
+        if not 0 < share < 1:
+            raise InputError(f"--observed {part}: a share lies between 0 and 1, such as 0.5.")
+        shares.append(share)
+    return tuple(shares)
+
+
+def _settings(epochs: int, assignments: list[str]) -> Settings:
+    from openfate.training.settings import Settings
+
+    settings = Settings(epochs=epochs)
+    known = {field.name: field for field in fields(Settings)}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if name not in known or not equals:
+            raise InputError(
+                f"--set {assignment}: give NAME=VALUE with a name from {', '.join(known)}."
+            )
+        changes: dict[str, Any] = {name: _value(name, text, getattr(settings, name))}
+        settings = replace(settings, **changes)
+    return settings
+
+
+def _value(name: str, text: str, default: object) -> object:
+    """Read `text` as the type of the setting's default."""
+    kind: Any = int if default is None else type(default)
+    try:
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        raise InputError(f"--set {name}={text}: not a value of type {kind.__name__}.") from None
+
+
+def main() -> None:
+    """Run a command; errors become one line and exit code 2."""
+    try:
+        app()
+    except OpenFATEError as error:
+        print(f"openfate: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("openfate: interrupted; run the same command again to go on.", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has gone
+        sys.stderr.close()
+        sys.exit(1)

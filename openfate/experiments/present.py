@@ -1,0 +1,108 @@
+"""Results as a table for the terminal and as the paper's line plots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["COLOURS", "line_plots", "print_table", "save_figure"]
+
+Row = dict[str, Any]
+
+# Controls are dashed, and share the colour of the method that they control.
+COLOURS = {
+    "fate": "#d62728",
+    "fate_drop_new": "#d62728",
+    "base": "#1f77b4",
+    "base_dropout": "#1f77b4",
+    "average": "#7f7f7f",
+    "knn": "#2ca02c",
+    "pooling": "#9467bd",
+    "inl": "#ff7f0e",
+    "oracle": "#111111",
+}
+CONTROLS = ("fate_drop_new", "base_dropout")
+
+
+def print_table(rows: Sequence[Row], console: Console) -> None:
+    """One table a data set: methods down, shares of observed features across."""
+    for dataset in dict.fromkeys(row["dataset"] for row in rows):
+        cells = {(r["method"], r["observed"]): r for r in rows if r["dataset"] == dataset}
+        shares = sorted({observed for _, observed in cells})
+        first = next(iter(cells.values()))
+        table = Table(title=f"{dataset}: {first['metric']}, mean ± spread over trials")
+        table.add_column("method")
+        for share in shares:
+            table.add_column(f"{share:.0%} observed", justify="right")
+        best = {s: max(r["mean"] for (_, o), r in cells.items() if o == s) for s in shares}
+        for method in dict.fromkeys(method for method, _ in cells):
+            texts = [_cell(cells.get((method, share)), best[share]) for share in shares]
+            table.add_row(method, *texts)
+        console.print(table)
+
+
+def _cell(row: Row | None, best: float) -> str:
+    if row is None:
+        return "-"
+    text = f"{row['mean']:.3f} ± {row['std']:.3f}"
+    return f"[bold]{text}[/bold]" if row["mean"] == best else text
+
+
+def line_plots(rows: Sequence[Row], title: str) -> Figure:
+    """The paper's figure 4: one panel a data set, a line a method, mean and spread over trials."""
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    columns = min(3, len(datasets))
+    lines = -(-len(datasets) // columns)
+    figure, axes = plt.subplots(
+        lines, columns, figsize=(4.6 * columns, 3.7 * lines), squeeze=False, layout="constrained"
+    )
+    for axis in axes.flat[len(datasets) :]:
+        axis.set_axis_off()
+    for axis, dataset in zip(axes.flat, datasets, strict=False):
+        _panel(axis, dataset, [row for row in rows if row["dataset"] == dataset])
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    figure.suptitle(title)
+    return figure
+
+
+def _panel(axis: Axes, dataset: str, rows: Sequence[Row]) -> None:
+    for method in dict.fromkeys(row["method"] for row in rows):
+        points = sorted((r["observed"], r["mean"], r["std"]) for r in rows if r["method"] == method)
+        x, mean, std = zip(*points, strict=True)
+        style = "--" if method in CONTROLS else "-"
+        axis.errorbar(
+            x, mean, std, color=COLOURS[method], ls=style, marker="o", ms=3, capsize=2, label=method
+        )
+    axis.set(title=dataset, xlabel="share of observed features", ylabel=rows[0]["metric"])
+    axis.grid(alpha=0.3)
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """As PNG and SVG, each written whole or not at all; the same figure gives the same bytes."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with _repeatable():
+        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+            path = stem.with_name(f"{stem.name}.{kind}")
+            temporary = path.with_name(f"{path.name}.tmp")
+            figure.savefig(temporary, format=kind, dpi=130, metadata=metadata)
+            temporary.replace(path)
+            paths.append(path)
+    plt.close(figure)
+    return paths
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    with matplotlib.rc_context({"svg.hashsalt": "openfate"}):
+        yield

@@ -1,0 +1,118 @@
+"""The two dual sums, and their gradients, against double loops."""
+
+from __future__ import annotations
+
+import pytest
+import reference
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import assert_near, bipartite, multihot, random_table
+
+from openfate.graph.aggregate import (
+    features_to_rows,
+    pad,
+    rows_to_features,
+    sum_at_features,
+    sum_at_rows,
+)
+from openfate.graph.bipartite import Bipartite
+
+SHAPES = [(0, 3), (1, 1), (1, 5), (5, 1), (7, 6), (20, 11), (3, 0)]
+TRAILING = [(1,), (8,), (9,), (40,), (3, 8), (2, 1, 3)]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+PAIRS = [
+    (features_to_rows, reference.features_to_rows, 1),
+    (rows_to_features, reference.rows_to_features, 0),
+]
+seeds = st.integers(0, 2**16)
+
+
+def random(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("trailing", TRAILING, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("fast", "naive", "side"), PAIRS, ids=["to_rows", "to_features"])
+def test_sums_and_gradients_equal_the_double_loop(
+    fast, naive, side, shape, trailing, dtype, device
+):
+    X = random_table(0, *shape)
+    table = random(1, shape[side], *trailing, dtype=dtype).requires_grad_()
+    weight = random(2, shape[1 - side], *trailing, dtype=dtype)
+    moved = table.detach().to(device).requires_grad_()
+    out, expected = fast(bipartite(X, device), moved), naive(X, table)
+    assert out.dtype == dtype
+    assert_near(out.cpu(), expected, TOLERANCE[dtype])
+    (grad,) = torch.autograd.grad((out * weight.to(device)).sum(), moved)
+    assert_near(grad.cpu(), naive(X.T, weight), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+@pytest.mark.parametrize(("fast", "naive", "side"), PAIRS, ids=["to_rows", "to_features"])
+def test_graphs_without_edges_and_with_all_of_them(fast, naive, side, share, device):
+    X = torch.full((4, 3), share)
+    table = random(0, X.shape[side], 5)
+    assert_near(fast(bipartite(X, device), table.to(device)).cpu(), naive(X, table), 1e-12)
+
+
+@pytest.mark.parametrize(("fast", "naive", "side"), PAIRS, ids=["to_rows", "to_features"])
+def test_dropped_edges_add_nothing(fast, naive, side, device):
+    X = random_table(5)
+    graph = bipartite(X, device).keep_features(torch.arange(6, device=device) % 2 == 0)
+    table = random(0, X.shape[side], 3)
+    expected = naive(X * (torch.arange(6) % 2 == 0), table)
+    assert_near(fast(graph, table.to(device)).cpu(), expected, 1e-12)
+
+
+@pytest.mark.parametrize(("fast", "naive", "side"), PAIRS, ids=["to_rows", "to_features"])
+def test_gradcheck(fast, naive, side):
+    X = random_table(3)
+    table = random(0, X.shape[side], 2, 3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: fast(bipartite(X), t), table)
+    assert torch.autograd.gradgradcheck(lambda t: fast(bipartite(X), t), table)
+
+
+@given(seeds, st.integers(1, 12))
+def test_each_sum_is_the_adjoint_of_the_other(seed, width):
+    X = random_table(seed)
+    on_features, on_rows = random(seed, X.size(1), width), random(seed + 1, X.size(0), width)
+    graph = bipartite(X)
+    left = (features_to_rows(graph, on_features) * on_rows).sum()
+    right = (on_features * rows_to_features(graph, on_rows)).sum()
+    torch.testing.assert_close(left, right)
+
+
+@given(seeds)
+def test_permuting_rows_permutes_the_sums_of_rows_and_leaves_those_of_features(seed):
+    X, rng = random_table(seed), torch.Generator().manual_seed(seed)
+    order = torch.randperm(X.size(0), generator=rng)
+    permuted = Bipartite.from_multihot(multihot(X).select_rows(order.numpy()))
+    table, on_rows = random(seed, X.size(1), 4), random(seed, X.size(0), 4)
+    there = features_to_rows(permuted, table)
+    assert_near(there, features_to_rows(bipartite(X), table)[order], 1e-12)
+    back = rows_to_features(permuted, on_rows[order])
+    assert_near(back, rows_to_features(bipartite(X), on_rows), 1e-12)
+
+
+@given(seeds)
+def test_permuting_features_permutes_the_sums_of_features_and_leaves_those_of_rows(seed):
+    X, rng = random_table(seed), torch.Generator().manual_seed(seed)
+    order = torch.randperm(X.size(1), generator=rng)
+    permuted = Bipartite.from_multihot(multihot(X).select_features(order.numpy()))
+    table, on_rows = random(seed, X.size(1), 4), random(seed, X.size(0), 4)
+    there = features_to_rows(permuted, table[order])
+    assert_near(there, features_to_rows(bipartite(X), table), 1e-12)
+    back = rows_to_features(permuted, on_rows)
+    assert_near(back, rows_to_features(bipartite(X), on_rows)[order], 1e-12)
+
+
+def test_padded_sums_keep_node_zero_at_zero(device):
+    X = random_table(4)
+    graph = bipartite(X, device)
+    at_rows = sum_at_rows(graph, pad(random(0, 6, 3).to(device)))
+    at_features = sum_at_features(graph, pad(random(0, 7, 3).to(device)))
+    assert at_rows.shape == (8, 3) and not at_rows[0].any()
+    assert at_features.shape == (7, 3) and not at_features[0].any()

@@ -1,0 +1,110 @@
+"""Both CSR directions of the graph against a dense table, before and after edges are dropped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import bipartite, dense_by_feature, dense_by_row, multihot, random_table
+
+from openfate.graph.bipartite import Bipartite, Edges, segment_sums, touched_features
+
+SHAPES = [(0, 3), (1, 1), (1, 4), (4, 1), (7, 6), (3, 0), (0, 0)]
+seeds = st.integers(0, 2**16)
+
+
+def assert_is(graph: Bipartite, X: torch.Tensor) -> None:
+    """Both lists of edges and both degrees are those of X."""
+    X = X.double().cpu()
+    assert torch.equal(dense_by_row(graph), X)
+    assert torch.equal(dense_by_feature(graph), X)
+    assert torch.equal(graph.row_degree.cpu(), X.sum(1).float())
+    assert torch.equal(graph.feature_degree.cpu(), X.sum(0).float())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_both_directions_hold_the_edges_of_the_table(shape, share, device):
+    X = random_table(0, *shape, share)
+    graph = bipartite(X, device)
+    assert_is(graph, X)
+    assert (graph.n_rows, graph.n_features) == shape
+    assert graph.n_edges == int(X.sum())
+
+
+@given(seeds)
+def test_both_directions_agree_for_any_table(seed):
+    assert_is(bipartite(random_table(seed)), random_table(seed))
+
+
+@given(seeds)
+def test_by_feature_takes_the_row_order_to_the_feature_order(seed):
+    graph = bipartite(random_table(seed))
+    in_feature_order = graph.feature[graph.by_feature]
+    assert torch.equal(in_feature_order, in_feature_order.sort().values)
+
+
+@given(seeds)
+def test_a_dropped_edge_is_gone_in_both_directions(seed):
+    X = random_table(seed)
+    keep = torch.rand(int(X.sum()), generator=torch.Generator().manual_seed(seed)) < 0.5
+    left = X.clone()
+    left[X == 1] = keep.double()  # boolean selection goes row by row, as the edges do
+    assert_is(bipartite(X).keep_edges(keep), left)
+
+
+@given(seeds)
+def test_repeated_drops_compose(seed):
+    graph = bipartite(random_table(seed))
+    rng = torch.Generator().manual_seed(seed)
+    first, second = (torch.rand(graph.n_edges, generator=rng) < 0.6 for _ in range(2))
+    twice = graph.keep_edges(first).keep_edges(second)
+    assert_is(twice, dense_by_row(graph.keep_edges(first & second)))
+
+
+@given(seeds, st.lists(st.booleans(), min_size=6, max_size=6))
+def test_keeping_features_empties_the_other_columns(seed, kept):
+    X, kept = random_table(seed), torch.tensor(kept)
+    assert_is(bipartite(X).keep_features(kept), X * kept)
+
+
+def test_keeping_features_after_dropping_edges_composes(device):
+    X = random_table(1)
+    graph = bipartite(X, device)
+    keep = torch.arange(graph.n_edges, device=device) % 2 == 0
+    kept = torch.tensor([True, True, False, True, False, True], device=device)
+    dropped = graph.keep_edges(keep)
+    assert_is(dropped.keep_features(kept), dense_by_row(dropped) * kept.cpu())
+
+
+def test_dropping_edges_leaves_the_graph_itself_alone():
+    X = random_table(2)
+    graph = bipartite(X)
+    graph.keep_edges(torch.zeros(graph.n_edges, dtype=torch.bool))
+    assert_is(graph, X)
+
+
+def test_edges_of_a_graph_are_the_same_in_both_directions():
+    graph = bipartite(random_table(3))
+    assert Edges.of(graph).to_rows is Edges.of(graph).to_features
+
+
+def test_segments_without_edges_sum_to_zero():
+    index, ptr = torch.tensor([1, 0, 1], dtype=torch.int32), torch.tensor([0, 0, 3, 3])
+    table = torch.tensor([[1.0], [10.0]])
+    assert segment_sums(table, index, ptr.int()).tolist() == [[0.0], [21.0], [0.0]]
+
+
+@given(seeds)
+def test_touched_features_are_the_columns_that_are_not_empty(seed):
+    X = random_table(seed)
+    local, ids = touched_features(multihot(X))
+    assert ids.tolist() == np.flatnonzero(X.sum(0).numpy()).tolist()
+    assert np.array_equal(local.to_dense(), X[:, ids].numpy())
+
+
+def test_rows_without_features_touch_none():
+    local, ids = touched_features(multihot(torch.zeros(3, 4)))
+    assert (local.n_rows, local.n_features, len(ids)) == (3, 0, 0)

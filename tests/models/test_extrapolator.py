@@ -1,0 +1,194 @@
+"""GCN, SGC and GraphSAGE against dense twins, and against PyTorch Geometric with the same weights."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import reference
+import torch
+from reference import (
+    adjacency,
+    assert_near,
+    bipartite,
+    dense_by_feature,
+    dense_by_row,
+    random_table,
+)
+from torch import Tensor, nn
+
+from openfate.graph.bipartite import Edges
+from openfate.models.extrapolator import GCN, SGC, GraphSAGE, walk
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+WIDTH = 5
+MODELS = {
+    **{f"gcn{n}": lambda n=n: GCN(WIDTH, n) for n in range(1, 7)},
+    **{f"sgc{n}": lambda n=n: SGC(WIDTH, n) for n in range(1, 4)},
+    **{f"sage{n}": lambda n=n: GraphSAGE(WIDTH, n, normalize=False) for n in range(1, 4)},
+    **{f"sage{n}-l2": lambda n=n: GraphSAGE(WIDTH, n, normalize=True) for n in range(1, 4)},
+}
+DROPPED = ["all edges", "dropped", "dropped apart", "no edges"]
+
+
+def make_edges(seed: int, dropped: str, shape: tuple[int, int] = (7, 6)) -> Edges:
+    """A random table with empty rows and features, its edges dropped in one way or another."""
+    graph = bipartite(random_table(seed, *shape))
+    rng = torch.Generator().manual_seed(seed)
+    one, other = (torch.rand(graph.n_edges, generator=rng) < 0.6 for _ in range(2))
+    if dropped == "dropped apart":
+        return Edges(graph.keep_edges(one), graph.keep_edges(other))
+    if dropped == "no edges":
+        return Edges.of(graph.keep_edges(torch.zeros_like(one)))
+    return Edges.of(graph.keep_edges(one) if dropped == "dropped" else graph)
+
+
+def make(name: str, seed: int, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor]:
+    """A model whose biases are not zero, and states for six features."""
+    torch.manual_seed(seed)
+    model = MODELS[name]().to(dtype)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return model, torch.randn(6, WIDTH, dtype=dtype, requires_grad=True)
+
+
+def dense_twin(model: nn.Module, states: Tensor, edges: Edges) -> Tensor:
+    """The reference with the model's own parameters."""
+    ways = dense_by_row(edges.to_rows), dense_by_feature(edges.to_features)
+    if isinstance(model, GCN):
+        bias = model.bias if model.bias is not None else torch.zeros(model.n_layers, WIDTH)
+        return reference.gcn(states, *ways, list(model.P), list(bias.to(states.dtype)))
+    if isinstance(model, SGC):
+        return reference.sgc(states, *ways, model.linear.weight, model.linear.bias, model.n_layers)
+    layers = [
+        (neighbour.weight, neighbour.bias, root.weight)
+        for neighbour, root in zip(model.neighbour, model.root, strict=True)
+    ]
+    return reference.sage(states, *ways, layers, model.normalize)
+
+
+def pyg_twin(model: nn.Module, states: Tensor, edges: Edges) -> tuple[Tensor, list[Tensor]]:
+    """PyTorch Geometric's layers over the same weights: the output, and those weights in our order.
+
+    Its weights are (out, in) and are shared with ours as transposed views, so that gradients reach
+    the model's own parameters.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside its own import
+        pyg = pytest.importorskip("torch_geometric.nn")
+    A = adjacency(dense_by_row(edges.to_rows), dense_by_feature(edges.to_features))
+    target, source = A.nonzero(as_tuple=True)
+    edge_index = torch.stack([source, target])
+    h = torch.cat([states, states.new_zeros(edges.to_rows.n_rows, WIDTH)])
+    for conv, weights in pyg_layers(pyg, model):
+        h = torch.func.functional_call(conv.to(states.dtype), weights, (h, edge_index))
+    return h[: len(states)]
+
+
+def pyg_layers(pyg, model: nn.Module) -> list[tuple[nn.Module, dict[str, Tensor]]]:
+    """Each layer with its weights under PyG's names."""
+    if isinstance(model, GCN):
+        return [
+            (pyg.GCNConv(WIDTH, WIDTH), {"lin.weight": P.T, "bias": bias})
+            for P, bias in zip(model.P, model.bias, strict=True)
+        ]
+    if isinstance(model, SGC):
+        weights = {"lin.weight": model.linear.weight, "lin.bias": model.linear.bias}
+        return [(pyg.SGConv(WIDTH, WIDTH, K=model.n_layers), weights)]
+    return [
+        (
+            pyg.SAGEConv(WIDTH, WIDTH, normalize=model.normalize),
+            {"lin_l.weight": n.weight, "lin_l.bias": n.bias, "lin_r.weight": r.weight},
+        )
+        for n, r in zip(model.neighbour, model.root, strict=True)
+    ]
+
+
+def assert_same(model: nn.Module, states: Tensor, ours: Tensor, theirs: Tensor) -> None:
+    """Outputs and the gradients of states and parameters agree; an unused parameter has zero."""
+    tolerance = TOLERANCE[states.dtype]
+    assert_near(ours, theirs, tolerance)
+    weight = torch.linspace(-1, 1, ours.numel(), dtype=ours.dtype).view_as(ours)
+    wrt = [states, *model.parameters()]
+    options = {"allow_unused": True, "materialize_grads": True}
+    mine = torch.autograd.grad((ours * weight).sum(), wrt, **options)
+    other = torch.autograd.grad((theirs * weight).sum(), wrt, **options)
+    for a, b in zip(mine, other, strict=True):
+        assert_near(a, b, tolerance)
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+@pytest.mark.parametrize("name", MODELS)
+def test_forward_and_gradients_equal_the_dense_twin(name, dropped):
+    model, states = make(name, seed=1)
+    edges = make_edges(1, dropped)
+    assert_same(model, states, model(states, edges), dense_twin(model, states, edges))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dropped", DROPPED)
+@pytest.mark.parametrize("name", MODELS)
+def test_forward_and_gradients_equal_pyg(name, dropped, dtype):
+    for seed in range(4):
+        model, states = make(name, seed, dtype)
+        edges = make_edges(seed, dropped)
+        assert_same(model, states, model(states, edges), pyg_twin(model, states, edges))
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (1, 6), (25, 6)], ids=str)
+@pytest.mark.parametrize("name", ["gcn4", "gcn5", "sgc2", "sage2-l2"])
+def test_any_number_of_rows_equals_the_dense_twin(name, shape):
+    model, states = make(name, seed=2)
+    edges = make_edges(2, "dropped apart", shape)
+    assert_same(model, states, model(states, edges), dense_twin(model, states, edges))
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 4])
+def test_a_gcn_without_bias_equals_the_dense_twin(n_layers):
+    torch.manual_seed(0)
+    model, states = GCN(WIDTH, n_layers, bias=False).double(), torch.randn(6, WIDTH).double()
+    edges = make_edges(0, "dropped apart")
+    assert_near(model(states, edges), dense_twin(model, states, edges), 1e-12)
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+@pytest.mark.parametrize("name", MODELS)
+def test_many_masks_at_once_equal_single_runs(name, dropped):
+    model, _ = make(name, seed=3)
+    edges = make_edges(3, dropped)
+    wide = torch.randn(6, 4, WIDTH, dtype=torch.float64, requires_grad=True)
+    single = torch.stack([model(wide[:, s], edges) for s in range(4)], 1)
+    assert_same(model, wide, model(wide, edges), single)
+
+
+@pytest.mark.parametrize("n_steps", range(1, 7))
+def test_the_constant_of_the_walk_is_a_one_on_every_node(n_steps):
+    edges = make_edges(4, "dropped apart")
+    A = reference.normalised(dense_by_row(edges.to_rows), dense_by_feature(edges.to_features))
+    _, constants = walk(torch.zeros(6, 1).double(), edges, n_steps, constant=True)
+    ones = torch.ones(len(A), dtype=torch.float64)
+    expected = [torch.linalg.matrix_power(A, k) @ ones for k in range(n_steps)]
+    assert_near(constants, torch.stack(expected, 1)[:6], 1e-12)
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+def test_gradcheck_of_the_walk(dropped):
+    edges = make_edges(5, dropped)
+    states = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s: walk(s, edges, 3, constant=True)[0], states)
+
+
+@pytest.mark.parametrize("name", ["gcn4", "sgc2", "sage2-l2"])
+def test_states_of_the_caller_are_not_changed(name):
+    model, states = make(name, seed=6)
+    before = states.detach().clone()
+    model(states, make_edges(6, "dropped")).sum().backward()
+    assert torch.equal(states, before)
+
+
+@pytest.mark.parametrize("name", ["gcn4", "sgc2", "sage2-l2"])
+def test_devices_agree(name, device):
+    model, states = make(name, seed=7, dtype=torch.float32)
+    expected = dense_twin(model, states, make_edges(7, "all edges"))
+    graph = bipartite(random_table(7), device)
+    assert_near(model.to(device)(states.to(device), Edges.of(graph)).cpu(), expected, 1e-5)
