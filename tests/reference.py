@@ -156,7 +156,7 @@ def fate(
     backbone: Callable[[Tensor], Tensor],
     recompose: str,
 ) -> Tensor:
-    """Logits of a training step: hidden features start at zero and use the extrapolator's output."""
+    """Logits of a training step: hidden features start at zero and use the network's output."""
     states = torch.where(kept[:, None], W, 0.0)
     if extrapolate is None:
         W_hat = states

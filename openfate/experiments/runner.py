@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import platform
+import re
 import signal
 import threading
 import time
@@ -44,9 +45,10 @@ def write_json(path: Path, content: object) -> None:
     """Write a file whole or not at all: a temporary name, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    text = json.dumps(content, indent=1, allow_nan=False)
+    text = re.sub(r"\[[\s\d,]+\]", lambda ids: " ".join(ids[0].split()), text)  # ids on one line
     with temporary.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1, allow_nan=False)
-        file.write("\n")
+        file.write(text + "\n")
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""GCN, SGC and GraphSAGE against dense twins, and against PyTorch Geometric with the same weights."""
+"""GCN, SGC and GraphSAGE against dense twins and, with the same weights, PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -67,12 +67,8 @@ def dense_twin(model: nn.Module, states: Tensor, edges: Edges) -> Tensor:
     return reference.sage(states, *ways, layers, model.normalize)
 
 
-def pyg_twin(model: nn.Module, states: Tensor, edges: Edges) -> tuple[Tensor, list[Tensor]]:
-    """PyTorch Geometric's layers over the same weights: the output, and those weights in our order.
-
-    Its weights are (out, in) and are shared with ours as transposed views, so that gradients reach
-    the model's own parameters.
-    """
+def pyg_twin(model: nn.Module, states: Tensor, edges: Edges) -> Tensor:
+    """PyTorch Geometric's layers, called with the model's own parameters: gradients reach them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside its own import
         pyg = pytest.importorskip("torch_geometric.nn")

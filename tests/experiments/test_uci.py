@@ -1,0 +1,131 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from openfate.errors import InputError
+from openfate.experiments.runner import summarise
+from openfate.experiments.uci import METHODS, make_plans, run_trial, write_summary
+from openfate.training.settings import Settings
+
+COMMAND = [
+    sys.executable, "-c", "from openfate.cli import main; main()", "experiment", "uci",
+    "--datasets", "digits", "--observed", "0.3,0.6", "--methods", "fate,base,oracle",
+    "--trials", "3", "--epochs", "12", "--jobs", "2", "--json",
+]  # fmt: skip
+
+
+def plans(out, **changes):
+    arguments = {"datasets": ["digits"], "observed": [0.5], "methods": ["base", "fate"]}
+    arguments |= {"trials": 2, "out": out, "settings": Settings(epochs=2), **changes}
+    return make_plans(**arguments)
+
+
+def without_seconds(rows):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def test_a_trial_records_all_that_its_numbers_depend_on(tmp_path):
+    (plan,) = plans(tmp_path, trials=1, command="openfate experiment uci")
+    run_trial(plan)
+    record = json.loads(plan.path.read_text())
+    assert record["settings"]["epochs"] == 2
+    assert record["versions"]["torch"]
+    assert len(record["data_sha256"]) == len(record["split"]["sha256"]) == 64
+    assert record["command"] == "openfate experiment uci"
+    assert set(record["results"]) == {"base", "fate"}
+    assert (plan.path.parent / "split.npz").exists()
+
+
+def test_a_finished_method_is_not_run_again_and_a_new_one_is_added(tmp_path):
+    (plan,) = plans(tmp_path, trials=1)
+    before = run_trial(plan)["results"]
+    (wider,) = plans(tmp_path, trials=1, methods=METHODS)
+    assert wider.finished() is None
+    after = run_trial(wider)["results"]
+    assert {name: after[name] for name in before} == before  # seconds too: copied, not measured
+    assert set(after) == set(METHODS)
+    assert wider.finished() is not None
+
+
+def test_other_settings_go_to_another_folder(tmp_path):
+    (plan,) = plans(tmp_path, trials=1)
+    (other,) = plans(tmp_path, trials=1, settings=Settings(epochs=2, drop_edge=0.2))
+    (reference,) = plans(tmp_path, trials=1, compat="reference", novelty="columns")
+    assert plan.folder.name == "default-epochs=2"
+    assert other.folder.name == "default-drop_edge=0.2-epochs=2"
+    assert reference.folder.name == "reference-columns-epochs=2"
+
+
+def test_a_record_of_other_data_is_refused(tmp_path):
+    (plan,) = plans(tmp_path, trials=1)
+    record = run_trial(plan)
+    plan.path.write_text(json.dumps(record | {"data_sha256": "0"}))
+    with pytest.raises(InputError, match="was made with data_sha256='0'"):
+        plan.finished()
+
+
+def test_one_split_for_all_trials_separates_the_spread_of_inits(tmp_path):
+    records = [run_trial(plan) for plan in plans(tmp_path, split_seed=7, methods=["base"])]
+    assert records[0]["split"] == records[1]["split"]
+    assert records[0]["results"]["base"]["score"] != records[1]["results"]["base"]["score"]
+
+
+def test_summary_and_plots_stand_beside_the_trials(tmp_path):
+    all_plans = plans(tmp_path, observed=[0.4, 0.6])
+    rows = summarise([run_trial(plan) for plan in all_plans], all_plans[0].methods)
+    paths = write_summary(all_plans, rows)
+    assert [path.name for path in paths] == ["summary.json", "uci.png", "uci.svg"]
+    assert len(json.loads(paths[0].read_text())["rows"]) == 4
+    before = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in write_summary(all_plans, rows)] == before
+
+
+def test_a_killed_run_goes_on_to_the_table_of_an_uninterrupted_one(tmp_path):
+    """Kill the experiment and its workers in the middle, run it again, compare."""
+    whole = subprocess.run(
+        [*COMMAND, "--out", str(tmp_path / "whole")], capture_output=True, check=True
+    )
+    out = tmp_path / "killed"
+    process = subprocess.Popen(
+        [*COMMAND, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while len(list(out.glob("**/trial.json"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = {
+        path: path.read_text()
+        for path in out.glob("**/trial.json")
+        if len(json.loads(path.read_text())["results"]) == 3
+    }
+    assert len(list(out.glob("**/trial.json"))) < 6, "killed too late to prove anything"
+    stamps = {path: path.stat().st_mtime_ns for path in finished}
+    again = subprocess.run([*COMMAND, "--out", str(out)], capture_output=True, check=True)
+    rows, expected = (json.loads(done.stdout)["rows"] for done in (again, whole))
+    assert without_seconds(rows) == without_seconds(expected)
+    assert {path: path.stat().st_mtime_ns for path in finished} == stamps
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"datasets": []}, "--datasets is empty: name one or more."),
+        ({"methods": ["fates"]}, "Did you mean fate?"),
+        ({"novelty": "rows"}, "--novelty rows: unknown; choose from values, columns."),
+        ({"compat": "code"}, "compat='code' is unknown: choose 'paper' or 'reference'."),
+        ({"observed": [1.5]}, "1.5"),
+        ({"datasets": ["digit"]}, "digits"),
+    ],
+)
+def test_bad_plans_are_refused_before_anything_is_written(tmp_path, changes, message):
+    with pytest.raises(InputError) as caught:
+        plans(tmp_path, **changes)
+    assert message in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
