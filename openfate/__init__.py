@@ -16,7 +16,7 @@ _HOME = {
     "Encoder": "openfate.data.encode",
     "Field": "openfate.data.schema",
     "Schema": "openfate.data.schema",
-    "datasets": "openfate.data",
+    "datasets": "openfate.data.datasets",
     "train": "openfate.training.loop",
 }
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'openfate' has no attribute {name!r}")
-    module = import_module(_HOME[name] if name != "datasets" else "openfate.data.datasets")
-    return module if name == "datasets" else getattr(module, name)
+    module = import_module(_HOME[name])
+    return getattr(module, name, module)  # `datasets` is a module itself
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,8 @@ from openfate import __version__
 from openfate.errors import InputError, OpenFATEError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from openfate.experiments.uci import Plan
     from openfate.training.settings import Settings
 
@@ -67,7 +69,7 @@ def demo(
     from openfate.experiments.demo import METHODS, run_demo
 
     n_splits = 3
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=_stderr(), transient=True, disable=not _stderr().is_terminal) as progress:
         task = progress.add_task("training", total=n_splits * len(METHODS))
 
         def advance(seed: int, method: str) -> None:
@@ -104,13 +106,14 @@ def fetch(
     as_json: Json = False,
 ) -> None:
     """Download a public data set into the cache folder and verify it."""
-    from rich.console import Console
     from rich.progress import DownloadColumn, Progress
 
     from openfate.data.fetch import fetch as fetch_files
 
     columns = (*Progress.get_default_columns(), DownloadColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(
+        *columns, console=_stderr(), transient=True, disable=not _stderr().is_terminal
+    ) as progress:
         task = progress.add_task(name, total=None)
         paths = fetch_files(
             name,
@@ -184,7 +187,6 @@ def uci(
 
 
 def _run_trials(plans: list[Plan], jobs: int) -> list[dict[str, Any]]:
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -200,9 +202,7 @@ def _run_trials(plans: list[Plan], jobs: int) -> list[dict[str, Any]]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     records = [record for plan in plans if (record := plan.finished()) is not None]
     pending = [plan for plan in plans if plan.finished() is None]
-    with Progress(
-        *columns, TextColumn("{task.description}"), console=Console(stderr=True)
-    ) as progress:
+    with Progress(*columns, TextColumn("{task.description}"), console=_stderr()) as progress:
         task = progress.add_task("starting", total=len(plans), completed=len(records))
         for plan, new_record in run_jobs(run_trial, pending, jobs):
             records.append(new_record)
@@ -223,6 +223,13 @@ def bench_train(
 
     result = benchmark.bench_train(_names(cases), repeats)
     print(json.dumps(result) if as_json else benchmark.describe(result))
+
+
+def _stderr() -> Console:
+    """Where progress goes, so that what is printed can be piped."""
+    from rich.console import Console
+
+    return Console(stderr=True)
 
 
 # ---- reading flags ---------------------------------------------------------------------------

@@ -10,6 +10,9 @@ from hypothesis import settings
 settings.register_profile("openfate", deadline=None)
 settings.load_profile("openfate")
 
+# Tensors here are tiny: a second thread only makes the first one wait for it.
+torch.set_num_threads(1)
+
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 
 

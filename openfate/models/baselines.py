@@ -54,7 +54,9 @@ def knn(W: Tensor, graph: Bipartite, share: float = 0.2, similarity: str = "jacc
         degree = graph.feature_degree.to(W.dtype)
         union = degree[len(W) :, None] + degree[None, : len(W)] - common
         score = common / union.clamp(min=1)
-    top = score.topk(max(1, math.ceil(share * len(W))), dim=1).indices
+    # A stable sort: ties go to the lower id on every device.
+    order = score.argsort(dim=1, descending=True, stable=True)
+    top = order[:, : max(1, math.ceil(share * len(W)))]
     return torch.cat([W, W[top].mean(1)])
 
 

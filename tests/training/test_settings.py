@@ -1,0 +1,42 @@
+"""Settings: bad values are named, and the departures of paper and released code."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from openfate.errors import InputError
+from openfate.training.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"masking": "k_shot"},
+            "masking='k_shot' needs n_kept, the number of features or fields to keep.",
+        ),
+        ({"epochs": 0}, "epochs=0: choose 1 or more."),
+        ({"batch_size": 0}, "batch_size=0: choose 1 or more, or None for all rows."),
+        ({"lr": math.nan}, "lr=nan: choose a positive number."),
+        ({"lr_extrapolator": -1.0}, "lr_extrapolator=-1.0: choose a positive number."),
+        (
+            {"reading": "rows"},
+            "reading='rows' is unknown: choose one of ('mask', 'columns').",
+        ),
+    ],
+)
+def test_bad_settings_are_named(values, message):
+    with pytest.raises(InputError) as error:
+        Settings(**values)
+    assert str(error.value) == message
+
+
+def test_compat_switches_on_the_departures():
+    assert Settings().compat(None) == Settings()
+    assert Settings().compat("paper") == Settings(overwrite_hidden=True)
+    assert Settings().compat("reference").reference_folds
+    with pytest.raises(InputError) as error:
+        Settings().compat("code")
+    assert str(error.value) == "compat='code' is unknown: choose 'paper' or 'reference'."
