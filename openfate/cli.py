@@ -66,8 +66,11 @@ def demo(
         raise InputError(f"--out {out}: the picture is a .png, .svg or .pdf file.")
     if not out.absolute().parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.absolute().parent}.")
+    import torch
+
     from openfate.experiments.demo import METHODS, run_demo
 
+    torch.set_num_threads(1)  # WHY: tensors this small only wait for a second thread
     n_splits = 3
     with Progress(console=_stderr(), transient=True, disable=not _stderr().is_terminal) as progress:
         task = progress.add_task("training", total=n_splits * len(METHODS))

@@ -86,6 +86,10 @@ class Settings:
         for name, lr in (("lr", self.lr), ("lr_extrapolator", self.lr_extrapolator)):
             if not 0 <= lr < math.inf:
                 raise InputError(f"{name}={lr}: choose a positive number.")
+        if not 0 <= self.drop_edge <= 1:
+            raise InputError(f"drop_edge={self.drop_edge} is not a probability: choose 0 to 1.")
+        if self.masking == "n_fold" and self.n_folds < 2:
+            raise InputError(f"n_folds={self.n_folds}: choose 2 or more.")
         if self.epochs < 1:
             raise InputError(f"epochs={self.epochs}: choose 1 or more.")
         if self.batch_size is not None and self.batch_size < 1:
