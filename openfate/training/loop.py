@@ -113,8 +113,7 @@ def train(
     extrapolator = torch.optim.Adam(omega or [torch.zeros(1)], settings.lr_extrapolator, fused=True)
     views = run.validation_views(*validation) if validation is not None else None
 
-    history, best, best_state = History(untrained=run.untrained.tolist()), math.inf, None
-    started = time.perf_counter()
+    history, started = History(untrained=run.untrained.tolist()), time.perf_counter()
     try:
         for number in range(1, settings.epochs + 1):
             losses = []
@@ -138,23 +137,11 @@ def train(
                     losses.append(loss.detach())
                 if settings.async_updates:
                     extrapolator.step()  # omega: once, with the accumulated gradient
-            train_loss = float(torch.stack(losses).mean())
-            validation_loss = run.validation_loss(views) if views is not None else math.nan
-            if not math.isfinite(train_loss):
-                raise OpenFATEError(
-                    f"training diverged: the loss of epoch {number} is {train_loss}. "
-                    f"Lower lr={settings.lr} or lr_extrapolator={settings.lr_extrapolator}."
-                )
-            history.epochs.append(Epoch(number, train_loss, validation_loss))
-            if views is None or validation_loss < best:
-                best, history.best_epoch = validation_loss, number
-                best_state = {k: v.detach().clone() for k, v in model.state_dict().items()}
+            run.end_of_epoch(number, float(torch.stack(losses).mean()), views, history)
             if on_step is not None:
                 on_step(history.epochs[-1])
     finally:  # also when interrupted: what was best so far is what the caller has
-        if best_state is not None:
-            model.load_state_dict(best_state)
-        run.fill_untrained()
+        run.restore_best()
         history.seconds = time.perf_counter() - started
     return history
 
@@ -178,6 +165,8 @@ class _Run:
         self.mask_rng = torch.Generator().manual_seed(seed)
         self.edge_rng = torch.Generator(device).manual_seed(seed + 1)
         self.row_rng = np.random.default_rng([seed, 2])
+        self.best_loss = math.inf
+        self.best_state: dict[str, Tensor] | None = None
         self.untrained = np.flatnonzero(X.feature_degree == 0)
         if settings.untrained == "field_mean":
             with torch.no_grad():
@@ -265,6 +254,29 @@ class _Run:
             ]
             return float(torch.stack(per_mask).mean())
         return float(log_loss(self.model(X, masks.T, Edges.of(graph)), y))
+
+    def end_of_epoch(
+        self, number: int, train_loss: float, views: _Validation | None, history: History
+    ) -> None:
+        """Note the losses, and the weights if they are the best so far."""
+        settings = self.settings
+        if not math.isfinite(train_loss):
+            raise OpenFATEError(
+                f"training diverged: the loss of epoch {number} is {train_loss}. "
+                f"Lower lr={settings.lr} or lr_extrapolator={settings.lr_extrapolator}."
+            )
+        validation_loss = math.nan if views is None else self.validation_loss(views)
+        history.epochs.append(Epoch(number, train_loss, validation_loss))
+        if views is None or validation_loss < self.best_loss:
+            self.best_loss, history.best_epoch = validation_loss, number
+            state = self.model.state_dict()
+            self.best_state = {name: value.clone() for name, value in state.items()}
+
+    def restore_best(self) -> None:
+        """Put the weights of the best epoch back into the model."""
+        if self.best_state is not None:
+            self.model.load_state_dict(self.best_state)
+        self.fill_untrained()
 
     def fill_untrained(self) -> None:
         """Give features without training rows the mean embedding of their field, or zero."""
