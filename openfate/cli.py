@@ -69,6 +69,7 @@ def demo(
     import torch
 
     from openfate.experiments.demo import METHODS, run_demo
+    from openfate.experiments.present import save_figure
 
     torch.set_num_threads(1)  # WHY: tensors this small only wait for a second thread
     n_splits = 3
@@ -79,10 +80,7 @@ def demo(
             progress.update(task, advance=1, description=f"split {seed + 1}: {method}")
 
         result, figure = run_demo(n_splits, advance)
-    temporary = out.with_name(f".{out.name}.tmp")
-    figure.savefig(temporary, format=out.suffix[1:].lower(), dpi=130)
-    temporary.replace(out)
-    result["figure"] = str(out)
+    result["figure"] = str(save_figure(figure, out))
     if as_json:
         print(json.dumps(result))
         return

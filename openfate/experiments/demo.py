@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -102,7 +101,7 @@ def _figure(
 ) -> Figure:
     images = load_digits().images[split.test]  # (N, 8, 8)
     known = np.isin(np.arange(64), field_of[split.observed]).reshape(8, 8)
-    figure = plt.figure(figsize=(11, 6.4), layout="constrained")
+    figure = Figure(figsize=(11, 6.4), layout="constrained")
     top = figure.add_subfigure(figure.add_gridspec(2, 1, height_ratios=(1.7, 1))[0])
     bottom = figure.add_subfigure(figure.add_gridspec(2, 1, height_ratios=(1.7, 1))[1])
     top.suptitle("What the model sees, and what it says")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
+
+from openfate.data.files import writing
 
 __all__ = ["COLOURS", "line_plots", "print_table", "save_figure"]
 
@@ -62,9 +62,8 @@ def line_plots(rows: Sequence[Row], title: str) -> Figure:
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
     columns = min(3, len(datasets))
     lines = -(-len(datasets) // columns)
-    figure, axes = plt.subplots(
-        lines, columns, figsize=(4.6 * columns, 3.7 * lines), squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=(4.6 * columns, 3.7 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False)
     for axis in axes.flat[len(datasets) :]:
         axis.set_axis_off()
     for axis, dataset in zip(axes.flat, datasets, strict=False):
@@ -87,22 +86,10 @@ def _panel(axis: Axes, dataset: str, rows: Sequence[Row]) -> None:
     axis.grid(alpha=0.3)
 
 
-def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """As PNG and SVG, each written whole or not at all; the same figure gives the same bytes."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = []
-    with _repeatable():
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-            path = stem.with_name(f"{stem.name}.{kind}")
-            temporary = path.with_name(f"{path.name}.tmp")
-            figure.savefig(temporary, format=kind, dpi=130, metadata=metadata)
-            temporary.replace(path)
-            paths.append(path)
-    plt.close(figure)
-    return paths
-
-
-@contextmanager
-def _repeatable() -> Iterator[None]:
-    with matplotlib.rc_context({"svg.hashsalt": "openfate"}):
-        yield
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure whole or not at all; the same figure gives the same bytes."""
+    kind = path.suffix[1:].lower()
+    metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with matplotlib.rc_context({"svg.hashsalt": "openfate"}), writing(path) as file:
+        figure.savefig(file, format=kind, dpi=130, metadata=metadata[kind])
+    return path

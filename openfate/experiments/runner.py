@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from openfate.data.files import writing
 from openfate.errors import DataFileError, InputError, OpenFATEError
 
 __all__ = [
@@ -42,16 +43,11 @@ Record = dict[str, Any]
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write a file whole or not at all: a temporary name, fsync, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    """Write a JSON file whole or not at all, lists of ids on one line."""
     text = json.dumps(content, indent=1, allow_nan=False)
-    text = re.sub(r"\[[\s\d,]+\]", lambda ids: " ".join(ids[0].split()), text)  # ids on one line
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    text = re.sub(r"\[[\s\d,]+\]", lambda ids: " ".join(ids[0].split()), text)
+    with writing(path) as file:
+        file.write(f"{text}\n".encode())
 
 
 def versions() -> dict[str, str]:

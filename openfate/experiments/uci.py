@@ -165,4 +165,5 @@ def write_summary(plans: Sequence[Plan], rows: list[dict[str, Any]]) -> list[Pat
     summary = folder / "summary.json"
     write_json(summary, {"command": plans[0].command, "versions": versions(), "rows": rows})
     title = f"UCI, {folder.name}: mean and spread over {rows[0]['n_trials']} trials"
-    return [summary, *save_figure(line_plots(rows, title), folder / "uci")]
+    figure = line_plots(rows, title)
+    return [summary, *(save_figure(figure, folder / f"uci.{kind}") for kind in ("png", "svg"))]
