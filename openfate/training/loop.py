@@ -124,7 +124,7 @@ def train(
                 for kept in run.masks(batch):
                     if settings.overwrite_hidden:  # PAPER: T5, W[f_j] <- 0 as printed
                         run.erase(kept, batch)
-                    X_s = batch.X.keep_features(kept) if settings.reading == "columns" else batch.X
+                    X_s = batch.X.keep_features(kept) if settings.columns_only else batch.X
                     edges = run.edges(X_s, settings.drop_edge)
                     if not settings.accumulate_backbone:
                         backbone.zero_grad()
@@ -245,7 +245,7 @@ class _Run:
                 log_loss(self.model(X, kept, self.edges(graph, s.drop_edge)), y) for kept in masks
             ]
             return float(torch.stack(per_mask).mean())
-        if s.reading == "columns":
+        if s.columns_only:
             per_mask = [
                 log_loss(
                     self.model(X.keep_features(kept), kept, Edges.of(graph.keep_features(kept))), y

@@ -35,8 +35,14 @@ def test_bad_settings_are_named(values, message):
 
 def test_compat_switches_on_the_departures():
     assert Settings().compat(None) == Settings()
-    assert Settings().compat("paper") == Settings(overwrite_hidden=True)
+    assert Settings().compat("paper") == Settings(reading="columns")
     assert Settings().compat("reference").reference_folds
     with pytest.raises(InputError) as error:
         Settings().compat("code")
     assert str(error.value) == "compat='code' is unknown: choose 'paper' or 'reference'."
+
+
+def test_only_k_shot_takes_columns_out():
+    assert not Settings(reading="columns").columns_only
+    assert Settings(masking="k_shot", n_kept=2, reading="columns").columns_only
+    assert not Settings(masking="k_shot", n_kept=2).columns_only
