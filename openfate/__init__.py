@@ -13,18 +13,16 @@ __version__ = "0.1.0"
 
 _HOME = {
     "FATE": "openfate.models.fate",
-    "Encoder": "openfate.data.encode",
     "Field": "openfate.data.schema",
     "Schema": "openfate.data.schema",
     "datasets": "openfate.data.datasets",
     "train": "openfate.training.loop",
 }
 
-__all__ = ["FATE", "Encoder", "Field", "Schema", "__version__", "datasets", "train"]
+__all__ = ["FATE", "Field", "Schema", "__version__", "datasets", "train"]
 
 if TYPE_CHECKING:
     from openfate.data import datasets
-    from openfate.data.encode import Encoder
     from openfate.data.schema import Field, Schema
     from openfate.models.fate import FATE
     from openfate.training.loop import train

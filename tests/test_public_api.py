@@ -2,7 +2,7 @@ import openfate
 
 
 def test_public_names_are_pinned_and_load():
-    names = ["FATE", "Encoder", "Field", "Schema", "__version__", "datasets", "train"]
+    names = ["FATE", "Field", "Schema", "__version__", "datasets", "train"]
     assert openfate.__all__ == names
     assert set(dir(openfate)) == set(openfate.__all__)
     for name in names:
