@@ -27,7 +27,7 @@ from torch import Tensor
 from openfate.data.datasets import Dataset
 from openfate.data.multihot import MultiHot
 from openfate.data.split import Split, split_features, split_fields, split_rows
-from openfate.graph.bipartite import Bipartite, Edges
+from openfate.graph.bipartite import Bipartite
 from openfate.models.backbone import MLP
 from openfate.models.baselines import average, knn, pooling
 from openfate.models.extrapolator import GCN
@@ -158,8 +158,8 @@ class Trial:
     def fate(self) -> tuple[Tensor, History]:
         """New features extrapolated by the graph network."""
         model, history = self.fate_fit
-        edges = Edges.of(self.test_graph)
-        W_hat = model.extrapolate(edges, torch.from_numpy(self.field_of.astype(np.int64)))
+        fields = torch.from_numpy(self.field_of.astype(np.int64))
+        W_hat = model.extrapolate(self.test_graph, fields)
         return model.predict(self.test_rows, W_hat), history
 
     def fate_drop_new(self) -> tuple[Tensor, History]:

@@ -47,7 +47,7 @@ class FATE(nn.Module):
     >>> from openfate.models.extrapolator import GCN
     >>> model = FATE(2, MLP(8, n_outputs=3), GCN(8))
     >>> later = Bipartite.from_multihot(MultiHot.from_rows([[0, 2], [1, 2]], n_features=3))
-    >>> W_hat = model.extrapolate(Edges.of(later))  # feature 2 is new
+    >>> W_hat = model.extrapolate(later)  # feature 2 is new
     >>> model.predict(later, W_hat).shape
     torch.Size([2, 3])
     """
@@ -107,24 +107,23 @@ class FATE(nn.Module):
         return self.predict(X, W_hat)
 
     @torch.no_grad()
-    def extrapolate(self, edges: Edges, field_of: Tensor | None = None) -> Tensor:
+    def extrapolate(self, graph: Bipartite, field_of: Tensor | None = None) -> Tensor:
         """Embeddings (D', H) of all features of a graph whose ids from D on are new.
 
         A new feature that has no row in the graph takes the mean embedding of its field's observed
         features (`field_of` (D',) tells the field of each), or zero.
         """
-        n_new = edges.to_rows.n_features - len(self.W)
+        n_new = graph.n_features - len(self.W)
         if n_new < 0:
             raise InputError(
-                f"the graph has {edges.to_rows.n_features} features, "
-                f"fewer than the model's {len(self.W)}."
+                f"the graph has {graph.n_features} features, fewer than the model's {len(self.W)}."
             )
         W = torch.cat([self.W, self.W.new_zeros(n_new, self.W.size(1))])
         if self.extrapolator is None:
             return W
         observed = (torch.arange(len(W), device=W.device) < len(self.W)).to(W.dtype)[:, None]
-        W_hat = self._recompose(W, self.extrapolator(W, edges), observed)
-        alone = (edges.to_features.feature_degree == 0) & (observed[:, 0] == 0)
+        W_hat = self._recompose(W, self.extrapolator(W, Edges.of(graph)), observed)
+        alone = (graph.feature_degree == 0) & (observed[:, 0] == 0)
         W_hat[alone] = 0 if field_of is None else field_means(self.W, field_of)[alone]
         return W_hat
 

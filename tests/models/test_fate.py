@@ -43,7 +43,7 @@ def dense_logits(model: FATE, X: Tensor, kept: Tensor, edges: Edges) -> Tensor:
 
 
 def extrapolate(model: FATE, X: Tensor, field_of: Tensor | None = None) -> Tensor:
-    return model.extrapolate(Edges.of(bipartite(X)), field_of)
+    return model.extrapolate(bipartite(X), field_of)
 
 
 @pytest.mark.parametrize("extrapolator", [*EXTRAPOLATORS, None])
