@@ -9,7 +9,7 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from openfate.experiments.uci import Plan
-    from openfate.training.settings import Settings
 
 __all__ = ["app", "main"]
 
@@ -31,6 +30,7 @@ app = typer.Typer(
     help="Models that keep working, without retraining, when new columns and new values appear.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # or [env: X] would be read as markup
     pretty_exceptions_enable=False,
 )
 experiment = typer.Typer(
@@ -171,11 +171,10 @@ def uci(
         compat=compat,
         novelty=novelty,
         split_seed=split_seed,
-        settings=_settings(epochs, set_ or []),
+        changes=_changes(epochs, set_ or []),
         command=shlex.join(["openfate", *sys.argv[1:]]),
     )
-    rows = _run_trials(plans, jobs or os.cpu_count() or 1)
-    paths = experiment_uci.write_summary(plans, rows)
+    rows, paths = _run_trials(plans, jobs or os.cpu_count() or 1)
     if as_json:
         print(json.dumps({"experiment": "uci", "folder": str(plans[0].folder), "rows": rows}))
         return
@@ -187,7 +186,7 @@ def uci(
     print("\n".join(map(str, paths)))
 
 
-def _run_trials(plans: list[Plan], jobs: int) -> list[dict[str, Any]]:
+def _run_trials(plans: list[Plan], jobs: int) -> tuple[list[dict[str, Any]], list[Path]]:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -197,20 +196,27 @@ def _run_trials(plans: list[Plan], jobs: int) -> list[dict[str, Any]]:
         TimeRemainingColumn,
     )
 
-    from openfate.experiments.runner import run_jobs, summarise
-    from openfate.experiments.uci import run_trial
+    from openfate.experiments.runner import only_writer, run_jobs, summarise
+    from openfate.experiments.uci import run_trial, write_summary
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    records = [record for plan in plans if (record := plan.finished()) is not None]
-    pending = [plan for plan in plans if plan.finished() is None]
-    with Progress(*columns, TextColumn("{task.description}"), console=_stderr()) as progress:
+    text = TextColumn("{task.description}")
+    finished = [plan.finished() for plan in plans]
+    records = [record for record in finished if record is not None]
+    pending = [plan for plan, record in zip(plans, finished, strict=True) if record is None]
+    with only_writer(plans[0].folder), Progress(*columns, text, console=_stderr()) as progress:
         task = progress.add_task("starting", total=len(plans), completed=len(records))
-        for plan, new_record in run_jobs(run_trial, pending, jobs):
-            records.append(new_record)
-            progress.update(
-                task, advance=1, description=f"{plan.dataset} {plan.observed:.0%} seed {plan.seed}"
-            )
-    return summarise(records, plans[0].methods)
+        try:
+            for plan, record in run_jobs(run_trial, pending, jobs):
+                records.append(record)
+                done = f"{plan.dataset} {plan.observed:.0%} seed {plan.seed}"
+                progress.update(task, advance=1, description=done)
+        except KeyboardInterrupt:
+            progress.stop()
+            left = f"{len(records)} of {len(plans)} trials are done and kept"
+            print(f"openfate: interrupted; {left}: run it again to go on.", file=sys.stderr)
+            raise typer.Exit(130) from None
+        return summarise(records, plans[0].methods), write_summary(plans)
 
 
 @bench.command("train")
@@ -222,6 +228,8 @@ def bench_train(
     """One epoch of Algorithm 1 on the CPU, ours against PyTorch Geometric."""
     from openfate import bench as benchmark
 
+    if not _names(cases):
+        raise InputError("--cases is empty: name one or more.")
     result = benchmark.bench_train(_names(cases), repeats)
     print(json.dumps(result) if as_json else benchmark.describe(result))
 
@@ -252,26 +260,26 @@ def _shares(text: str) -> tuple[float, ...]:
         if not 0 < share < 1:
             raise InputError(f"--observed {part}: a share lies between 0 and 1, such as 0.5.")
         shares.append(share)
-    return tuple(shares)
+    return tuple(dict.fromkeys(shares))
 
 
-def _settings(epochs: int, assignments: list[str]) -> Settings:
+def _changes(epochs: int, assignments: list[str]) -> dict[str, Any]:
+    """What --epochs and --set say, in one go, so that their order does not matter."""
     from openfate.training.settings import Settings
 
-    settings = Settings(epochs=epochs)
-    known = {field.name: field for field in fields(Settings)}
+    plain, changes = Settings(), {"epochs": epochs}
+    known = [field.name for field in fields(Settings)]
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if name not in known or not equals:
             raise InputError(
                 f"--set {assignment}: give NAME=VALUE with a name from {', '.join(known)}."
             )
-        changes: dict[str, Any] = {name: _value(name, text, getattr(settings, name))}
-        settings = replace(settings, **changes)
-    return settings
+        changes[name] = _value(name, text, getattr(plain, name))
+    return changes
 
 
-def _value(name: str, text: str, default: object) -> object:
+def _value(name: str, text: str, default: object) -> Any:
     """Read `text` as the type of the setting's default."""
     kind: Any = int if default is None else type(default)
     try:
@@ -287,9 +295,6 @@ def main() -> None:
     except OpenFATEError as error:
         print(f"openfate: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("openfate: interrupted; run the same command again to go on.", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:  # the reader of our output has gone
         sys.stderr.close()
         sys.exit(1)

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -76,6 +77,7 @@ def test_version_is_the_package_version():
         (["--datasets", "digits", "--set", "masking=rows"], ["masking", "rows", "n_fold"]),
         (["--datasets", "digits", "--set", "drop_edge=2"], ["drop_edge", "2"]),
         (["--datasets", ","], ["--datasets", "empty"]),
+        (["--datasets", "digits", "--split-seed", "9" * 30], ["--split-seed"]),
     ],
 )
 def test_bad_flags_give_one_line_and_write_nothing(tmp_path, arguments, parts):
@@ -145,3 +147,40 @@ def test_experiment_prints_a_table_and_the_files(tmp_path):
 def test_other_commands_refuse_bad_input_in_one_line(tmp_path, arguments, parts):
     done = openfate(*arguments, OPENFATE_CACHE=str(tmp_path))
     assert_one_clear_line(done, *parts)
+
+
+def test_equal_shares_count_once_and_settings_come_in_any_order(tmp_path):
+    done, _ = uci(
+        tmp_path, "--datasets", "digits", "--observed", "0.5,0.50,.5", "--methods", "fate",
+        "--trials", "1", "--epochs", "1", "--set", "masking=k_shot", "--set", "n_kept=40", "--json",
+    )  # fmt: skip
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["n_trials"] == 1
+
+
+def test_divergence_is_one_line_and_leaves_no_trial(tmp_path):
+    arguments = ["--datasets", "digits", "--observed", "0.5", "--methods", "base", "--trials", "1"]
+    done, out = uci(tmp_path, *arguments, "--set", "lr=1e12")
+    assert done.returncode == 2
+    assert "openfate: training diverged: the loss of epoch" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(out.glob("**/*.json")) + list(out.glob("**/*.npz"))
+
+
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path):
+    command = [*RUN, "experiment", "uci", "--datasets", "digits", "--observed", "0.3,0.5"]
+    command += ["--trials", "20", "--epochs", "20", "--jobs", "1", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("**/trial.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "openfate: interrupted;" in errors
+    assert "run it again to go on." in errors
+    assert "Traceback" not in errors
+
+
+def test_help_shows_what_stands_in_brackets():
+    assert "[env: OPENFATE_DATA]" in openfate("experiment", "uci", "--help").stdout

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -134,6 +135,8 @@ class _Raw:
             names = [
                 cell.strip() for cell in lines.pop(0).decode(errors="replace").split(separator)
             ]
+            if "" in names:
+                raise self.fault(f"line 1 has no name for column {names.index('') + 1}")
             if len(set(names)) < len(names):
                 raise self.fault("line 1 names a column twice")
         if not lines:
@@ -249,7 +252,10 @@ def _read_calls(raw: _Raw) -> tuple[pl.DataFrame, pl.Series]:
     labels = raw.column(table, "Species")
     rest = {"Family", "Genus", "Species", "RecordID"}
     frame = raw.numbers(table, [name for name in table.columns if name not in rest])
-    return frame.rename(lambda name: name.replace(" ", "")), labels
+    names = [name.replace(" ", "") for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise raw.fault("line 1 names a column twice, but for spaces")
+    return frame.rename(dict(zip(frame.columns, names, strict=True))), labels
 
 
 _READERS: dict[str, Callable[[_Raw], tuple[pl.DataFrame, pl.Series]]] = {
@@ -266,7 +272,10 @@ _READERS: dict[str, Callable[[_Raw], tuple[pl.DataFrame, pl.Series]]] = {
 def _load_github(features: _Raw, target: _Raw, *, sha256: str) -> Dataset:
     table = target.table(None)
     classes, y = _classes(target.column(table, "ml_target"), target)
-    nodes = target.column(table, "id").to_list()
+    if len(classes) > 2:
+        some = ", ".join(repr(name) for name in classes[:5])
+        raise target.fault(f"column 'ml_target' holds {len(classes)} classes ({some}); AUC needs 2")
+    nodes = _node_ids(target, table)
     lists = _node_lists(features)
     absent = next((node for node in nodes if node not in lists), None)
     if absent is not None:
@@ -276,6 +285,8 @@ def _load_github(features: _Raw, target: _Raw, *, sha256: str) -> Dataset:
         np.concatenate([np.asarray(lists[node], dtype=np.int64) for node in nodes]),
         return_inverse=True,
     )
+    if not len(numbers):
+        raise features.fault("every list of feature numbers is empty")
     X = MultiHot.from_entries(row, feature, len(nodes), len(numbers))
     # The archive gives no raw columns, so each 0-1 feature is a field of its own.
     fields = tuple(f"feature_{number}" for number in numbers)
@@ -283,16 +294,37 @@ def _load_github(features: _Raw, target: _Raw, *, sha256: str) -> Dataset:
     return Dataset("github", X, y, classes, fields, own, "auc", sha256)
 
 
+def _node_ids(raw: _Raw, table: pl.DataFrame) -> list[str]:
+    """Read the column "id", each id once."""
+    line_of: dict[str, int] = {}
+    for line, node in enumerate(raw.column(table, "id").to_list(), start=2):
+        if node is None:
+            raise raw.fault(f"line {line} has no id")
+        if node in line_of:
+            raise raw.fault(f"the id {node!r} is on line {line_of[node]} and on line {line}")
+        line_of[node] = line
+    return list(line_of)
+
+
 def _node_lists(raw: _Raw) -> dict[str, list[int]]:
     try:
-        lists = json.loads(raw.content)
-    except ValueError:
+        # WHY: a tuple of pairs and not a dict, which would hide that an entry is there twice.
+        pairs = json.loads(raw.content, object_pairs_hook=tuple)
+    except (ValueError, RecursionError):
         raise raw.fault("not JSON") from None
-    if not isinstance(lists, dict):
+    if not isinstance(pairs, tuple):
         raise raw.fault("not a JSON object of lists of feature numbers")
-    for node, numbers in lists.items():
-        if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
+    lists: dict[str, list[int]] = {}
+    for node, numbers in pairs:
+        if node in lists:
+            raise raw.fault(f"the entry {node!r} is there twice")
+        if not isinstance(numbers, list):
             raise raw.fault(f"the entry {node!r} is not a list of feature numbers")
+        odd = [n for n in numbers if type(n) is not int or not 0 <= n < 2**63]
+        if odd:
+            found = reprlib.repr(odd[0])
+            raise raw.fault(f"the entry {node!r} holds {found}, not a feature number from 0 up")
+        lists[node] = numbers
     return lists
 
 

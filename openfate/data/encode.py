@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from openfate.data.frame import Table, elements_of, numbers_of, read_table, text_of
 from openfate.data.multihot import MultiHot
-from openfate.data.schema import Field, Schema
+from openfate.data.schema import Field, Schema, infer
 from openfate.errors import InputError
 
 __all__ = ["Encoder"]
@@ -128,7 +128,7 @@ class Encoder:
         table = read_table(frame)
         known = set(self.schema.names)
         if schema is None:
-            wanted = Schema.from_frame(pl.DataFrame(list(table.columns.values())))
+            wanted = infer(table)
         else:
             wanted = schema
             self._refuse_other_kinds(schema)
@@ -331,7 +331,15 @@ class Encoder:
             encoder._fitted = bool(data["fitted"])
         except InputError:
             raise
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (
+            AttributeError,
+            IndexError,
+            KeyError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise InputError(f"this is not an encoder's JSON: {error!r}.") from None
         return encoder
 
@@ -378,7 +386,5 @@ def _from_cells(cells: list[NDArray[np.int32]], n_rows: int, n_features: int) ->
     """One id or none for each field: (N,) arrays with -1 for none."""
     table = np.stack(cells, axis=1) if cells else np.empty((n_rows, 0), dtype=np.int32)  # (N, d)
     present = table >= 0
-    if present.all():
-        return MultiHot.from_fixed(table, n_features)
     row_ptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
     return MultiHot(row_ptr, table[present], n_features)

@@ -10,16 +10,20 @@ from __future__ import annotations
 import hashlib
 import http.client
 import logging
+import lzma
 import re
 import shutil
+import struct
 import tempfile
 import urllib.error
+import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from openfate.data.files import SOURCES, DataFile, Source, cache_folder, check_name, writing
 from openfate.errors import DataFileError, InputError
@@ -31,6 +35,18 @@ Progress = Callable[[int, int | None], None]
 _log = logging.getLogger(__name__)
 _TIMEOUT = 60  # seconds without a byte
 _CHUNK = 1 << 20
+_LARGEST = 1 << 30  # bytes of an unpacked file
+_BAD_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    OSError,  # bzip2's
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+    EOFError,
+)
 
 
 def fetch(
@@ -47,7 +63,8 @@ def fetch(
     name
         One of `openfate.data.datasets.NAMES` that has a public address.
     url
-        Another address of the file, or of a zip archive with all files of the data set.
+        Another address of the file, or of a zip archive with all files of the data set; http or
+        https.
     sha256
         Another hash of the file, for a data set of one file.
     cache
@@ -62,9 +79,9 @@ def fetch(
     Raises
     ------
     InputError
-        For an unknown data set or one without a public address.
+        For an unknown data set, one without a public address, or an address of another kind.
     DataFileError
-        Where the download fails or the file is not the known one; nothing is left behind.
+        Where the download fails or a file is not the known one; nothing is left behind.
 
     Examples
     --------
@@ -87,8 +104,18 @@ def fetch(
         return paths
     with _temporary_in(folder) as download:
         _download(url, download, on_progress)
-        for path, file, known in checks:
-            _put(download, url, path, file, known, n_files=len(paths))
+        with ExitStack() as stack:  # WHY: no file gets its name before all are right
+            for path, file, known in checks:
+                out = stack.enter_context(writing(path))
+                _unpack(download, url, file, out, n_files=len(paths))
+                out.flush()
+                if (fault := _fault(Path(out.name), file, known)) is not None:
+                    raise DataFileError(f"{url}: {file.name} {fault}; the download was deleted.")
+    for path, _, known in checks:
+        if known is None:
+            _log.warning(
+                "%s: not verified against a known hash; its size was checked instead.", path
+            )
     return paths
 
 
@@ -97,12 +124,31 @@ def _source(name: str, url: str | None) -> tuple[Source, str]:
     if name == "digits":
         raise InputError("'digits' comes with scikit-learn; there is nothing to fetch.")
     source = SOURCES[name]
-    address = url or source.url
+    address = source.url if url is None else url
     if address is None:
         raise InputError(
             f"{name!r} has no public address of its own; fetch 'drive', the full data set."
         )
+    _check_address(address)
     return source, address
+
+
+def _check_address(address: str) -> None:
+    if not re.match(r"https?://\S", address, re.IGNORECASE):
+        raise InputError(f"the address {address!r} must start with http:// or https://.")
+
+
+class _CheckRedirects(urllib.request.BaseHandler):
+    """Refuses a redirect to anything but http and https, before urllib follows it."""
+
+    handler_order = 100  # before HTTPErrorProcessor, which follows
+
+    def http_response(self, request: urllib.request.Request, response: Any) -> Any:
+        if 300 <= response.status < 400 and (target := response.headers.get("Location")):
+            _check_address(urllib.parse.urljoin(request.full_url, target))
+        return response
+
+    https_response = http_response
 
 
 def _temporary_in(folder: Path) -> IO[bytes]:
@@ -117,7 +163,8 @@ def _temporary_in(folder: Path) -> IO[bytes]:
 def _download(url: str, into: IO[bytes], on_progress: Progress | None) -> None:
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "openfate"})
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+        opener = urllib.request.build_opener(_CheckRedirects)
+        with opener.open(request, timeout=_TIMEOUT) as response:
             length = response.headers.get("Content-Length")
             total = int(length) if length else None
             done = 0
@@ -128,29 +175,19 @@ def _download(url: str, into: IO[bytes], on_progress: Progress | None) -> None:
                     on_progress(done, total)
     except urllib.error.HTTPError as error:
         error.close()
-        raise DataFileError(f"{url}: the server answers {error.code} {error.reason}.") from None
+        reason = _one_line(error.reason).removesuffix(".")
+        raise DataFileError(f"{url}: the server answers {error.code} {reason}.") from None
+    except InputError:  # WHY: it is a ValueError
+        raise
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
+        reason = _one_line(getattr(error, "reason", None) or error)
         raise DataFileError(f"{url}: cannot be downloaded ({reason}); try again.") from None
     if total is not None and done != total:
         raise DataFileError(f"{url}: the download broke off at {done} of {total} bytes; try again.")
 
 
-def _put(
-    download: IO[bytes], url: str, path: Path, file: DataFile, known: str | None, n_files: int
-) -> None:
-    """Take one file out of the download, check it, and give it its name."""
-    try:
-        with writing(path) as out:
-            _unpack(download, url, file, out, n_files)
-            out.flush()
-            fault = _fault(Path(out.name), file, known)
-            if fault is not None:
-                raise DataFileError(f"{url}: {file.name} {fault}; the download was deleted.")
-    except OSError as error:
-        raise DataFileError(f"{path}: cannot be written ({error.strerror}).") from None
-    if known is None:
-        _log.warning("%s: not verified against a known hash; its size was checked instead.", path)
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
 
 
 def _unpack(download: IO[bytes], url: str, file: DataFile, out: IO[bytes], n_files: int) -> None:
@@ -165,16 +202,30 @@ def _unpack(download: IO[bytes], url: str, file: DataFile, out: IO[bytes], n_fil
             )
         shutil.copyfileobj(download, out)
         return
+    for chunk in _member(download, url, file.name):
+        out.write(chunk)
+
+
+def _member(download: IO[bytes], url: str, name: str) -> Iterator[bytes]:
+    """Read one file of an archive; what fails outside, in writing it, is not caught here."""
     try:
         with zipfile.ZipFile(download) as archive:
             for member in archive.infolist():
-                if PurePosixPath(member.filename).name == file.name and not member.is_dir():
-                    with archive.open(member) as content:
-                        shutil.copyfileobj(content, out)
-                    return
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
-        raise DataFileError(f"{url}: the zip archive cannot be read ({error}).") from None
-    raise DataFileError(f"{url}: the zip archive holds no file named {file.name}.")
+                if PurePosixPath(member.filename).name != name or member.is_dir():
+                    continue
+                if member.file_size > _LARGEST:
+                    raise DataFileError(
+                        f"{url}: {name} would have {member.file_size} bytes; "
+                        f"at most {_LARGEST} are unpacked."
+                    )
+                with archive.open(member) as content:
+                    while chunk := content.read(_CHUNK):
+                        yield chunk
+                return
+    except _BAD_ZIP as error:
+        reason = _one_line(error)
+        raise DataFileError(f"{url}: the zip archive cannot be read ({reason}).") from None
+    raise DataFileError(f"{url}: the zip archive holds no file named {name}.")
 
 
 def _fault(path: Path, file: DataFile, known: str | None) -> str | None:

@@ -228,6 +228,11 @@ def remedy(name: str) -> str:
 def writing(path: Path) -> Iterator[IO[bytes]]:
     """Write a file whole or not at all: a temporary name, fsync, rename.
 
+    Raises
+    ------
+    DataFileError
+        For every OSError, the body's too: a full disk, a folder of that name.
+
     Examples
     --------
     >>> import tempfile
@@ -237,18 +242,18 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
     ...     (Path(folder) / "new" / "a.txt").read_text()
     'whole'
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # WHY: not tempfile, whose files only their owner may read; a cache may be shared.
         file = temporary.open("xb")
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise DataFileError(f"{path}: cannot be written ({error.strerror}).") from None
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise DataFileError(f"{path}: cannot be written ({error.strerror or error}).") from None

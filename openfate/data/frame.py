@@ -7,8 +7,10 @@ the frame's own sign for it was (None, NaN, pd.NA, NaT).
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
@@ -20,6 +22,15 @@ from openfate.errors import InputError
 
 __all__ = ["Table", "elements_of", "numbers_of", "read_table", "text_of"]
 
+# How polars refuses Python values; it panics at decimals that are infinite or very long.
+_REFUSALS = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    RuntimeError,
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+)
 _CONTAINERS = (dict, bytes, list, tuple, set, frozenset)
 
 
@@ -61,6 +72,9 @@ def read_table(frame: Any) -> Table:
             f"column name {odd!r} is not text; rename it, e.g. with "
             "frame.columns = frame.columns.map(str)."
         )
+    odd = next((name for name in data.columns if not _has_utf8(name)), None)
+    if odd is not None:
+        raise InputError(f"column name {odd!r} is not valid Unicode; rename it.")
     return Table(len(data), {name: _to_polars(data[name], name) for name in data.columns})
 
 
@@ -69,6 +83,7 @@ def text_of(column: pl.Series, field: str) -> pl.Series:
 
     Whole floats lose their point (pandas turns integers into floats where a cell is missing), so 1,
     1.0 and the text "1" are one value.  Text is taken as it is: "1.0", "01" and " 1" are others.
+    Decimals and times are exact to the last digit.
 
     Examples
     --------
@@ -77,12 +92,11 @@ def text_of(column: pl.Series, field: str) -> pl.Series:
     ['1', '2.5', None]
     """
     dtype = column.dtype
-    if dtype == pl.Datetime:
-        # WHY: pandas may count in nanoseconds, polars in microseconds; the digits would differ.
-        column = column.dt.cast_time_unit("us")
-    elif dtype == pl.Duration:
-        column = column.dt.total_microseconds()
-    elif dtype.is_float() or dtype.is_decimal():
+    if dtype in (pl.Datetime, pl.Duration):
+        return _time_text(column)
+    if dtype.is_decimal():
+        return _decimal_text(column)
+    if dtype.is_float():
         return _float_text(column)
     if dtype.is_nested() or dtype == pl.Object:
         raise InputError(
@@ -153,6 +167,34 @@ def _float_text(column: pl.Series) -> pl.Series:
     return frame.select(text.otherwise(x.cast(pl.String)).alias(column.name)).to_series()
 
 
+def _decimal_text(column: pl.Series) -> pl.Series:
+    text = column.cast(pl.String)
+    has_point = text.str.contains(".", literal=True)
+    short = text.str.strip_chars_end("0").str.strip_chars_end(".")
+    return short.zip_with(has_point.fill_null(False), text)
+
+
+def _time_text(column: pl.Series) -> pl.Series:
+    """Microseconds where they are exact, else nanoseconds."""
+    # WHY: pandas may count in nanoseconds, polars in microseconds; the digits would differ.
+    whole, exact = column.dt.cast_time_unit("us"), column
+    if column.dtype == pl.Duration:
+        whole, exact = column.dt.total_microseconds(), column.dt.total_nanoseconds()
+    if getattr(column.dtype, "time_unit", None) != "ns":
+        return whole.cast(pl.String)
+    is_whole = (column.to_physical() % 1000 == 0).fill_null(True)
+    unit = "ns" if column.dtype == pl.Duration else ""
+    return whole.cast(pl.String).zip_with(is_whole, exact.cast(pl.String) + unit)
+
+
+def _has_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _as_narwhals(frame: Any) -> nw.DataFrame[Any]:
     try:
         return nw.from_native(frame, eager_only=True)
@@ -173,7 +215,7 @@ def _to_polars(series: nw.Series[Any], name: str) -> pl.Series:
     try:
         column = series.to_polars().alias(name)
     # WHY: pyarrow may be absent or refuse in many ways; none of them is the user's error yet.
-    except Exception:
+    except (Exception, pl.exceptions.PanicException):
         return _from_values(series, name)
     if series.dtype in (nw.Categorical, nw.Enum) and column.dtype.is_numeric():
         return text_of(column, name)
@@ -187,10 +229,23 @@ def _from_values(series: nw.Series[Any], name: str) -> pl.Series:
         for value, is_missing in zip(series.to_list(), missing, strict=True)
     ]
     try:
+        return _series_of(values, name)
+    except UnicodeEncodeError as error:
+        # Half a surrogate pair, from broken JSON or file names, has no UTF-8.
+        what = reprlib.repr(error.object)
+        raise InputError(
+            f"field {name!r} holds {what}, which is not valid Unicode; replace or drop it."
+        ) from None
+
+
+def _series_of(values: list[Any], name: str) -> pl.Series:
+    try:
         column = pl.Series(name, values)
         if column.dtype != pl.Object:
             return column.fill_nan(None) if column.dtype.is_float() else column
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+    except UnicodeEncodeError:
+        raise
+    except _REFUSALS:
         pass  # values of several types: they are compared as text
     return pl.Series(name, [_python_text(value, name) for value in values], dtype=pl.String)
 
@@ -209,6 +264,9 @@ def _python_text(value: Any, name: str) -> str | None:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
+    if isinstance(value, Decimal) and value.is_finite():
+        text = format(value, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
     if isinstance(value, _CONTAINERS):
         raise InputError(
             f"field {name!r} mixes {type(value).__name__} values with others; "

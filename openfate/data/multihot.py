@@ -52,30 +52,33 @@ class MultiHot:
     n_features: int
 
     def __post_init__(self) -> None:
+        if self.row_ptr.dtype.kind not in "iu" or self.ids.dtype.kind not in "iu":
+            raise InputError(
+                "row_ptr and ids must be whole numbers, "
+                f"not {self.row_ptr.dtype} and {self.ids.dtype}; convert them with astype(int)."
+            )
         if self.row_ptr[0] != 0 or self.row_ptr[-1] != len(self.ids):
             raise InputError(f"row_ptr must run from 0 to {len(self.ids)} (the number of ids).")
         if np.any(np.diff(self.row_ptr) < 0):
             raise InputError("row_ptr must not decrease.")
         if len(self.ids) and not (0 <= self.ids.min() and self.ids.max() < self.n_features):
-            worst = int(self.ids.max() if self.ids.max() >= self.n_features else self.ids.min())
-            raise InputError(f"feature id {worst} is outside 0..{self.n_features - 1}.")
+            raise _outside("feature id", self.ids, self.n_features)
 
     # ---- making one ------------------------------------------------------------------------
 
     @classmethod
     def from_fixed(cls, ids: ArrayLike, n_features: int) -> MultiHot:
-        """Rows that all have the same number of ids, given as an array (N, d)."""
-        table = np.asarray(ids, dtype=np.int32)
+        """Rows that all have the same number of ids, given as an array (N, d), none repeated."""
+        table = _checked("feature id", ids, n_features)
         if table.ndim != 2:
             raise InputError(f"ids must have the shape (rows, ids per row), not {table.shape}.")
-        n_rows, width = table.shape
-        row_ptr = np.arange(n_rows + 1, dtype=np.int64) * width
-        return cls(row_ptr, np.ascontiguousarray(table).reshape(-1), n_features)
+        _refuse_repeats(table)
+        return _of_width(table.astype(np.int32), n_features)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[int]], n_features: int) -> MultiHot:
         """One sequence of ids for each row; an id that is repeated in a row counts once."""
-        unique = [np.unique(np.asarray(row, dtype=np.int32)) for row in rows]
+        unique = [np.unique(_checked("feature id", row, n_features)) for row in rows]
         row_ptr = np.concatenate([[0], np.cumsum([len(u) for u in unique])]).astype(np.int64)
         ids = np.concatenate([np.empty(0, np.int32), *unique]).astype(np.int32)
         return cls(row_ptr, ids, n_features)
@@ -85,7 +88,13 @@ class MultiHot:
         cls, row: IntArray, feature: IntArray, n_rows: int, n_features: int
     ) -> MultiHot:
         """Take the nonzero entries (row[e], feature[e]) in any order, repeats counting once."""
-        key = np.unique(row.astype(np.int64) * n_features + feature)
+        row, feature = _checked("row", row, n_rows), _checked("feature id", feature, n_features)
+        if row.ndim != 1 or row.shape != feature.shape:
+            raise InputError(
+                "row and feature must have the same shape (entries,), "
+                f"not {row.shape} and {feature.shape}."
+            )
+        key = np.unique(row.astype(np.int64) * n_features + feature.astype(np.int64))
         counts = np.bincount(key // n_features if n_features else key, minlength=n_rows)
         row_ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         ids = key % n_features if n_features else key
@@ -134,9 +143,9 @@ class MultiHot:
 
     def select_rows(self, rows: ArrayLike) -> MultiHot:
         """Take the given rows, in the given order."""
-        rows = _positions(rows)
+        rows = _positions("row", rows, self.n_rows)
         if self.width:  # WHY: rows without ids (width 0) cannot be reshaped to (-1, 0)
-            return MultiHot.from_fixed(self.ids.reshape(-1, self.width)[rows], self.n_features)
+            return _of_width(self.ids.reshape(-1, self.width)[rows], self.n_features)
         length = self.row_degree[rows]
         row_ptr = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
         # Entry k of the result sits at (start of its old row) + (its place within the row).
@@ -144,10 +153,13 @@ class MultiHot:
         return MultiHot(row_ptr, self.ids[at], self.n_features)
 
     def select_features(self, features: ArrayLike) -> MultiHot:
-        """Take the given features only, renumbered 0, 1, ... in the given order."""
-        features = _positions(features)
+        """Take the given features only, each once, renumbered 0, 1, ... in the given order."""
+        features = _positions("feature id", features, self.n_features)
         new_id = np.full(self.n_features, -1, dtype=np.int32)
         new_id[features] = np.arange(len(features), dtype=np.int32)
+        if np.count_nonzero(new_id >= 0) < len(features):
+            twice = int(np.flatnonzero(np.bincount(features) > 1)[0])
+            raise InputError(f"feature id {twice} is selected twice; give each id once.")
         ids = new_id[self.ids]
         present = ids >= 0
         row_ptr = np.concatenate([[0], np.cumsum(present)])[self.row_ptr].astype(np.int64)
@@ -171,9 +183,53 @@ class MultiHot:
         )
 
 
-def _positions(index: ArrayLike) -> IntArray:
-    """Turn a mask or a list (also an empty one, which numpy takes for floats) into positions."""
+def _of_width(table: NDArray[np.int32], n_features: int) -> MultiHot:
+    """Rows of a table (N, d) that is known to be right."""
+    n_rows, width = table.shape
+    row_ptr = np.arange(n_rows + 1, dtype=np.int64) * width
+    return MultiHot(row_ptr, np.ascontiguousarray(table).reshape(-1), n_features)
+
+
+# ---- checks ------------------------------------------------------------------------------------
+
+
+def _positions(what: str, index: ArrayLike, n: int) -> IntArray:
+    """Turn a mask or a list into positions 0..n-1."""
     index = np.asarray(index)
-    if index.dtype == bool:
-        return np.flatnonzero(index)
-    return index if index.size else index.astype(np.int64)
+    if index.ndim != 1:
+        raise InputError(f"{what}s must have one axis, not the shape {index.shape}.")
+    if index.dtype != bool:
+        return _checked(what, index, n)
+    if len(index) != n:
+        raise InputError(f"a mask of {what}s must have the length {n}, not {len(index)}.")
+    return np.flatnonzero(index)
+
+
+def _checked(what: str, values: ArrayLike, n: int) -> IntArray:
+    """Take whole numbers within 0..n-1; numpy would cut 1.7 to 1 and wrap 2**32 to 0."""
+    array = np.asarray(values)
+    if not array.size:  # numpy takes an empty list for floats
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise InputError(
+            f"{what}s must be whole numbers, not {array.dtype} (the first is {array.flat[0]}); "
+            "convert them with astype(int)."
+        )
+    if array.min() < 0 or array.max() >= n:
+        raise _outside(what, array, n)
+    return array
+
+
+def _outside(what: str, values: IntArray, n: int) -> InputError:
+    worst = int(values.max() if values.max() >= n else values.min())
+    return InputError(f"{what} {worst} is outside 0..{n - 1}.")
+
+
+def _refuse_repeats(table: IntArray) -> None:
+    ordered = np.sort(table, axis=1)
+    row, at = np.nonzero(ordered[:, 1:] == ordered[:, :-1])
+    if len(row):
+        raise InputError(
+            f"row {row[0]} holds the feature id {ordered[row[0], at[0]]} twice; "
+            "give it once, or use from_rows, which counts it once."
+        )

@@ -9,13 +9,14 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import polars as pl
 
-from openfate.data.frame import read_table
+from openfate.data.frame import Table, read_table
 from openfate.errors import InputError
 
 __all__ = ["Field", "Kind", "Schema"]
@@ -111,8 +112,7 @@ class Schema:
         >>> Schema.from_frame(pl.DataFrame({"city": ["Rome"]})).names
         ('city',)
         """
-        columns = read_table(frame).columns
-        return cls(Field(name, _kind_of(column.dtype)) for name, column in columns.items())
+        return infer(read_table(frame))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -152,11 +152,25 @@ class Schema:
         """
         try:
             data = json.loads(text)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"the schema is not JSON: {error}.") from None
         if not isinstance(data, dict) or not isinstance(data.get("fields"), list):
             raise InputError('the schema must be a JSON object with a list "fields".')
         return cls(_field_from_dict(entry) for entry in data["fields"])
+
+
+def infer(table: Table) -> Schema:
+    """Guess the kind of every column, as `Schema.from_frame` does, of a frame read already.
+
+    Examples
+    --------
+    >>> infer(read_table(pl.DataFrame({"city": ["Rome"]}))).names
+    ('city',)
+    """
+    if "" in table.columns:
+        at = list(table.columns).index("") + 1
+        raise InputError(f"column {at} has the empty name ''; rename it or drop it.")
+    return Schema(Field(name, _kind_of(column.dtype)) for name, column in table.columns.items())
 
 
 def _kind_of(dtype: pl.DataType) -> Kind:
@@ -177,7 +191,9 @@ def _field_to_dict(field: Field) -> dict[str, Any]:
 def _field_from_dict(entry: Any) -> Field:
     known = {"name", "kind", "n_buckets", "bounds"}
     if not isinstance(entry, dict) or not {"name", "kind"} <= entry.keys() <= known:
-        raise InputError(f"a field needs name and kind (and n_buckets, bounds), not {entry!r}.")
+        raise InputError(
+            f"a field needs name and kind (and n_buckets, bounds), not {reprlib.repr(entry)}."
+        )
     return Field(**entry)
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from operator import index
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -64,6 +66,7 @@ class Split:
     def __post_init__(self) -> None:
         for name in _ARRAYS:
             object.__setattr__(self, name, np.sort(np.asarray(getattr(self, name), np.int64)))
+        object.__setattr__(self, "seed", _checked_seed(self.seed))
         _refuse_overlap("row", np.concatenate([self.train, self.validation, self.test]))
         _refuse_overlap("feature", np.concatenate([self.observed, self.new]))
 
@@ -150,10 +153,7 @@ def split_rows_in_time(
     if times.ndim == 0:
         order = np.arange(_count("row", rows))
     elif times.ndim == 1:
-        if times.dtype.kind in "fcmM" and np.isnan(times).any():
-            at = int(np.flatnonzero(np.isnan(times))[0])
-            raise InputError(f"row {at} has no time; drop such rows or give them one.")
-        order = np.argsort(times, kind="stable")
+        order = _in_order(times)
     else:
         raise InputError(f"times must have the shape (rows,), not {times.shape}.")
     return _cut_in_three(order, _sizes(len(order), shares))
@@ -225,6 +225,11 @@ def split_fields(field_of: ArrayLike, observed: float, *, seed: int) -> tuple[Id
     field = np.asarray(field_of)
     if field.ndim != 1:
         raise InputError(f"field_of must have the shape (features,), not {field.shape}.")
+    if field.size and field.dtype.kind not in "iubUS":
+        raise InputError(
+            f"field_of must be whole numbers or names, not {field.dtype} (the first is "
+            f"{field[0]}); give the number of each feature's field."
+        )
     fields = np.unique(field)
     n_observed = _n_observed("field", len(fields), observed)
     chosen = _generator(seed, _FEATURES).permutation(fields)[:n_observed]
@@ -233,10 +238,35 @@ def split_fields(field_of: ArrayLike, observed: float, *, seed: int) -> tuple[Id
 
 
 def _generator(seed: int, stream: int) -> np.random.Generator:
+    return np.random.default_rng([_checked_seed(seed), stream])
+
+
+def _checked_seed(seed: object) -> int:
+    """Take a seed that a file can keep as int64."""
     try:
-        return np.random.default_rng([index(seed), stream])
-    except (TypeError, ValueError):
-        raise InputError(f"seed must be a whole number from 0 up, not {seed!r}.") from None
+        number = -1 if isinstance(seed, bool) else index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**63:
+        raise InputError(f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}.")
+    return number
+
+
+def _in_order(times: NDArray[Any]) -> NDArray[np.intp]:
+    """Rows from the earliest to the latest."""
+    try:
+        # NaN and NaT differ from themselves; None does not.
+        missing = times != times
+        if times.dtype.kind == "O":
+            missing = np.array([time is None or bool(time != time) for time in times], bool)
+        if not missing.any():
+            return np.argsort(times, kind="stable")
+    except TypeError:
+        raise InputError(
+            "times cannot be put in order; give numbers, dates or texts, all of one kind."
+        ) from None
+    at = int(np.flatnonzero(missing)[0])
+    raise InputError(f"row {at} has no time; drop such rows or give them one.")
 
 
 def _count(what: str, n: object) -> int:
@@ -245,8 +275,9 @@ def _count(what: str, n: object) -> int:
     return int(n)
 
 
-def _n_observed(what: str, n: int, observed: float) -> int:
-    if not 0 < observed < 1:
+def _n_observed(what: str, n: int, observed: Any) -> int:
+    is_share = isinstance(observed, Real) and 0 < float(observed) < 1
+    if not is_share:
         raise InputError(
             f"observed must be between 0 and 1, not {observed!r}; "
             f"give the share of {what}s that training may see, e.g. 0.5."
@@ -262,7 +293,7 @@ def _n_observed(what: str, n: int, observed: float) -> int:
 
 def _sizes(n_rows: int, shares: Shares) -> list[int]:
     """How many rows come before each of the two cuts."""
-    if len(shares) != 3 or min(shares) < 0 or not np.isclose(sum(shares), 1):
+    if not _are_shares(shares):
         raise InputError(f"shares must be three parts that add up to 1, not {shares!r}.")
     n = _count("row", n_rows)
     bounds = [0, round(n * shares[0]), round(n * (shares[0] + shares[1])), n]
@@ -272,6 +303,13 @@ def _sizes(n_rows: int, shares: Shares) -> list[int]:
             "empty; give more rows or other shares."
         )
     return bounds[1:3]
+
+
+def _are_shares(shares: Any) -> bool:
+    is_sequence = isinstance(shares, Sequence | np.ndarray) and len(shares) == 3
+    if not is_sequence or not all(isinstance(share, Real) for share in shares):
+        return False
+    return min(shares) >= 0 and bool(np.isclose(sum(shares), 1))
 
 
 def _cut_in_three(order: NDArray[np.integer], cuts: list[int]) -> tuple[Ids, Ids, Ids]:

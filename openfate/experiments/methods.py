@@ -27,6 +27,7 @@ from torch import Tensor
 from openfate.data.datasets import Dataset
 from openfate.data.multihot import MultiHot
 from openfate.data.split import Split, split_features, split_fields, split_rows
+from openfate.errors import OpenFATEError
 from openfate.graph.bipartite import Bipartite
 from openfate.models.backbone import MLP
 from openfate.models.baselines import average, knn, pooling
@@ -100,11 +101,14 @@ class Trial:
 
     @cached_property
     def test_graph(self) -> Bipartite:
-        """The rows that the extrapolator sees at test time."""
+        """The graph that the extrapolator sees at test time."""
+        return Bipartite.from_multihot(self._test_table())
+
+    def _test_table(self) -> MultiHot:
         if self.compat == "paper":  # PAPER: X = X_te
-            return self.test_rows
+            return self.test_all
         seen = [self.observed_only(X) for X in (self.train_all, self.validation_all)]
-        return Bipartite.from_multihot(MultiHot.stack([*seen, self.test_all]))
+        return MultiHot.stack([*seen, self.test_all])
 
     @property
     def new_features_without_rows(self) -> list[int]:
@@ -118,7 +122,12 @@ class Trial:
         torch.manual_seed(self.seed)
         backbone = MLP(WIDTH, self.n_outputs)
         gcn = GCN(WIDTH, N_LAYERS, bias=self.compat != "paper") if extrapolator else None
-        return FATE(n_features, backbone, gcn, init_features=self.train_all.n_features)
+        # PAPER: n-fold recomposes W_hat from both, k-shot takes the graph network's output alone.
+        recompose: Literal["masked", "all"] = (
+            "all" if self.settings.masking == "k_shot" else "masked"
+        )
+        n_all = self.dataset.X.n_features
+        return FATE(n_features, backbone, gcn, recompose=recompose, init_features=n_all)
 
     def _fit(
         self, model: FATE, X: MultiHot, validation: MultiHot, settings: Settings
@@ -165,7 +174,8 @@ class Trial:
     def fate_drop_new(self) -> tuple[Tensor, History]:
         """The same model without the new features."""
         model, history = self.fate_fit
-        return model.predict(self.test_observed, model.W), history
+        graph = Bipartite.from_multihot(self.observed_only(self._test_table()))
+        return model.predict(self.test_observed, model.extrapolate(graph)), history
 
     def base(self) -> tuple[Tensor, History]:
         """New features dropped."""
@@ -237,6 +247,12 @@ class Trial:
             score = roc_auc(p[:, 1].numpy(), self.y_test)
         else:
             score = accuracy(probabilities(logits), y)
+        if not np.isfinite(score):
+            raise OpenFATEError(
+                f"{method} has no {self.dataset.metric} on the {len(self.y_test)} test rows of "
+                f"{self.dataset.name}, seed {self.seed}: they hold one class alone, or its "
+                "predictions are not numbers."
+            )
         best = history.epochs[history.best_epoch - 1]
         return {
             "metric": self.dataset.metric,
@@ -246,12 +262,15 @@ class Trial:
             "best_epoch": history.best_epoch,
             # The training behind a method counts whether or not it is shared with another.
             "seconds": round(max(time.perf_counter() - started, history.seconds), 3),
-            "features_without_training_rows": self._original_ids(history.untrained),
+            "features_without_training_rows": self.without_training_rows(method),
         }
 
-    def _original_ids(self, features: list[int]) -> list[int]:
+    def without_training_rows(self, method: str) -> list[int]:
+        """Ids of the features that a method trains with but that no training row has."""
         order = np.concatenate([self.split.observed, self.split.new])
-        return sorted(int(feature) for feature in order[features])
+        n_used = len(order) if method in ("inl", "oracle") else self.n_observed
+        absent = order[:n_used][self.train_all.feature_degree[:n_used] == 0]
+        return [int(feature) for feature in np.sort(absent)]
 
 
 def make_split(

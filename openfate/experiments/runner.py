@@ -7,6 +7,7 @@ after every method, so a kill loses at most the method that was running.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -18,9 +19,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -30,6 +32,7 @@ from openfate.errors import DataFileError, InputError, OpenFATEError
 
 __all__ = [
     "check_same",
+    "only_writer",
     "open_record",
     "run_jobs",
     "summarise",
@@ -60,15 +63,18 @@ def open_record(path: Path) -> Record | None:
     """The record of a trial, or None if it has not begun."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        for result in record["results"].values():
+            good = isinstance(result["metric"], str) and 0 <= result["score"] <= 1
+            if not good or result["seconds"] < 0:
+                raise ValueError("a result is not one of ours")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else repr(error)
         raise DataFileError(
-            f"{path} cannot be read ({error}): delete it to run the trial again."
+            f"{path} cannot be read ({reason}): delete it to run the trial again."
         ) from None
-    if not isinstance(record, dict) or not isinstance(record.get("results"), dict):
-        raise DataFileError(f"{path} is not a trial's record: delete it to run the trial again.")
-    return record
+    return cast(Record, record)
 
 
 def check_same(path: Path, record: Record, wanted: Record) -> None:
@@ -87,6 +93,28 @@ def _first_difference(key: str, old: object, new: object) -> str:
             if old.get(name) != new[name]:
                 return _first_difference(name, old.get(name), new[name])
     return f"{key}={old!r}, not {new!r}"
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder of an experiment: a second run there is refused, strays are swept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot hold results ({error.strerror}): choose another --out."
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(
+                f"another run is writing to {folder}: wait for it, or choose another --out."
+            ) from None
+        for stray in folder.rglob(".*.json.*"):  # what a killed run left half-written
+            stray.unlink(missing_ok=True)
+        yield
 
 
 def run_jobs(
@@ -133,7 +161,7 @@ def _start_worker(parent: int) -> None:
 def summarise(records: Iterable[Record], methods: Sequence[str]) -> list[Record]:
     """One row for each data set, share and method: mean and spread over the trials."""
     cells: dict[tuple[str, float, str], list[Record]] = {}
-    for record in records:
+    for record in sorted(records, key=lambda record: int(record["seed"])):
         for method in methods:
             if method in record["results"]:
                 key = (record["dataset"], record["observed"], method)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +13,13 @@ from openfate.data.datasets import load
 from openfate.errors import InputError
 from openfate.experiments.methods import METHODS, Novelty, Trial, make_split
 from openfate.experiments.present import line_plots, save_figure
-from openfate.experiments.runner import check_same, open_record, versions, write_json
+from openfate.experiments.runner import (
+    check_same,
+    open_record,
+    summarise,
+    versions,
+    write_json,
+)
 from openfate.training.settings import Compat, Settings
 
 __all__ = ["METHODS", "Plan", "make_plans", "run_trial", "write_summary"]
@@ -40,7 +46,7 @@ class Plan:
     @property
     def path(self) -> Path:
         """The trial's record."""
-        place = self.folder / self.dataset / f"observed-{self.observed:g}"
+        place = self.folder / self.dataset / f"observed-{self.observed!r}"
         return place / f"seed-{self.seed}" / "trial.json"
 
     def header(self) -> dict[str, Any]:
@@ -76,18 +82,26 @@ def make_plans(
     compat: str | None = None,
     novelty: str = "values",
     split_seed: int | None = None,
-    settings: Settings | None = None,
+    changes: Mapping[str, Any] | None = None,
     command: str = "",
 ) -> list[Plan]:
-    """Every trial of an experiment, checked: names, folders and files, before anything runs."""
+    """Every trial of an experiment, checked: names, folders and files, before anything runs.
+
+    `changes` are settings that differ from those of `compat`; they name the folder.
+    """
     for flag, given in (("--datasets", datasets), ("--observed", observed), ("--methods", methods)):
         if not given:
             raise InputError(f"{flag} is empty: name one or more.")
     for method in methods:
         _choose("--methods", method, METHODS)
     _choose("--novelty", novelty, get_args(Novelty))
-    changed = (settings or Settings()).compat(compat)  # type: ignore[arg-type]
-    folder = out / _variant(compat, novelty, split_seed, settings or Settings())
+    if split_seed is not None and not 0 <= split_seed < 2**31:
+        raise InputError(f"--split-seed {split_seed}: choose a whole number from 0 to 2^31.")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file: choose a folder.")
+    plain = Settings().compat(compat)  # type: ignore[arg-type]
+    settings = replace(plain, **(changes or {}))
+    folder = out / _variant(compat, novelty, split_seed, plain, settings)
     plans = []
     for name in datasets:
         dataset = _load(name, data)
@@ -105,7 +119,7 @@ def make_plans(
                         compat,  # type: ignore[arg-type]
                         novelty,  # type: ignore[arg-type]
                         split_seed,
-                        changed,
+                        settings,
                         command,
                     )
                 )
@@ -119,14 +133,15 @@ def _choose(flag: str, name: str, known: Sequence[str]) -> None:
         raise InputError(f"{flag} {name}: unknown; choose from {', '.join(known)}.{hint}")
 
 
-def _variant(compat: str | None, novelty: str, split_seed: int | None, settings: Settings) -> str:
+def _variant(
+    compat: str | None, novelty: str, split_seed: int | None, plain: Settings, settings: Settings
+) -> str:
     """The folder of one kind of run: `default`, `reference`, `default-columns`, ..."""
     parts = [compat or "default"]
     parts += ["columns"] if novelty == "columns" else []
     parts += [f"split{split_seed}"] if split_seed is not None else []
-    plain = asdict(Settings())
     for name, value in asdict(settings).items():
-        if value != plain[name]:
+        if value != getattr(plain, name):
             parts.append(f"{name}={value}".lower())
     return "-".join(parts)
 
@@ -149,21 +164,24 @@ def run_trial(plan: Plan) -> dict[str, Any]:
             "versions": versions(),
             "results": {},
         }
-        split.save(plan.path.with_name("split.npz"))
     else:
         check_same(plan.path, record, plan.header())
     for method in plan.methods:
         if method not in record["results"]:
             record["results"][method] = trial.result(method)
+            split.save(plan.path.with_name("split.npz"))
             write_json(plan.path, record)
     return record
 
 
-def write_summary(plans: Sequence[Plan], rows: list[dict[str, Any]]) -> list[Path]:
-    """The rows and the plots beside the trials."""
+def write_summary(plans: Sequence[Plan]) -> list[Path]:
+    """Rows and plots of all trials in the experiment's folder, beside them."""
     folder = plans[0].folder
+    records = [open_record(path) for path in sorted(folder.glob("*/*/*/trial.json"))]
+    rows = summarise([record for record in records if record is not None], METHODS)
     summary = folder / "summary.json"
     write_json(summary, {"command": plans[0].command, "versions": versions(), "rows": rows})
-    title = f"UCI, {folder.name}: mean and spread over {rows[0]['n_trials']} trials"
+    n_trials = sorted({row["n_trials"] for row in rows})
+    title = f"UCI, {folder.name}: mean and spread over {' or '.join(map(str, n_trials))} trials"
     figure = line_plots(rows, title)
     return [summary, *(save_figure(figure, folder / f"uci.{kind}") for kind in ("png", "svg"))]

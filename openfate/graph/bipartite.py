@@ -76,8 +76,8 @@ class Bipartite:
             self,
             feature=feature,
             row=row,
-            row_degree=_count(feature, self.row_ptr, self.n_features),
-            feature_degree=_count(row, self.feature_ptr, self.n_rows),
+            row_degree=_count(feature, self.row_ptr),
+            feature_degree=_count(row, self.feature_ptr),
         )
 
     def keep_features(self, kept: Tensor) -> Bipartite:
@@ -94,11 +94,12 @@ def segment_sums(table: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
     return torch.embedding_bag(table, index, ptr, mode=0, include_last_offset=True)[0]
 
 
-def _count(index: Tensor, ptr: Tensor, n: int) -> Tensor:
-    """How many edges of each segment do not point at node 0: (segments - 1,) float32."""
-    ones = torch.ones(n + 1, 1, device=index.device)
-    ones[0] = 0
-    return segment_sums(ones, index, ptr)[1:, 0]
+def _count(index: Tensor, ptr: Tensor) -> Tensor:
+    """How many edges of each segment but the first do not point at node 0: float32."""
+    # WHY: counted in integers; a float32 sum of ones stops at 2^24.
+    total = (index > 0).cumsum(0)
+    upto = torch.cat([total.new_zeros(1), total]).index_select(0, ptr[1:])
+    return upto.diff().float()
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ import math
 import torch
 from torch import Tensor
 
+from openfate.errors import InputError
 from openfate.graph.aggregate import features_to_rows, rows_to_features
 from openfate.graph.bipartite import Bipartite
 
@@ -48,6 +49,8 @@ def knn(W: Tensor, graph: Bipartite, share: float = 0.2, similarity: str = "jacc
     `similarity="cooccurrence"` counts the rows in common (the released code also takes a random
     tenth of the candidates where there are more than 200; we take them all).
     """
+    if similarity not in ("jaccard", "cooccurrence"):
+        raise InputError(f"similarity={similarity!r}: choose 'jaccard' or 'cooccurrence'.")
     common = cooccurrence(graph, len(W))  # (D' - D, D)
     score = common
     if similarity == "jaccard":

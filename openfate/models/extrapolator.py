@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from openfate.errors import InputError
 from openfate.graph.aggregate import (
     features_to_rows,
     pad,
@@ -64,6 +65,7 @@ class GCN(nn.Module):
 
     def __init__(self, width: int, n_layers: int = 4, bias: bool = True) -> None:
         super().__init__()
+        _check_layers(n_layers)
         self.n_layers = n_layers
         self.P = nn.ParameterList(
             nn.init.xavier_uniform_(torch.empty(width, width)) for _ in range(n_layers)
@@ -98,6 +100,7 @@ class SGC(nn.Module):
 
     def __init__(self, width: int, n_layers: int = 2, bias: bool = True) -> None:
         super().__init__()
+        _check_layers(n_layers)
         self.n_layers = n_layers
         self.linear = nn.Linear(width, width, bias=bias)
 
@@ -127,6 +130,7 @@ class GraphSAGE(nn.Module):
 
     def __init__(self, width: int, n_layers: int = 2, normalize: bool = True) -> None:
         super().__init__()
+        _check_layers(n_layers)
         self.normalize = normalize
         self.neighbour = nn.ModuleList(nn.Linear(width, width) for _ in range(n_layers))
         self.root = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(n_layers))
@@ -150,6 +154,11 @@ class GraphSAGE(nn.Module):
 
     def _norm(self, states: Tensor) -> Tensor:
         return F.normalize(states, dim=-1) if self.normalize else states
+
+
+def _check_layers(n_layers: int) -> None:
+    if n_layers < 1:
+        raise InputError(f"n_layers={n_layers}: an extrapolator needs one layer or more.")
 
 
 def _mean(total: Tensor, degree: Tensor) -> Tensor:

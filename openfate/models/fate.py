@@ -118,6 +118,10 @@ class FATE(nn.Module):
             raise InputError(
                 f"the graph has {graph.n_features} features, fewer than the model's {len(self.W)}."
             )
+        if field_of is not None and len(field_of) != graph.n_features:
+            raise InputError(
+                f"field_of has {len(field_of)} entries, the graph {graph.n_features} features."
+            )
         W = torch.cat([self.W, self.W.new_zeros(n_new, self.W.size(1))])
         if self.extrapolator is None:
             return W

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from openfate.data.multihot import MultiHot
@@ -65,10 +65,10 @@ class _Validation:
 def train(
     model: FATE,
     X: MultiHot,
-    y: NDArray[np.integer],
+    y: ArrayLike,
     settings: Settings | None = None,
     *,
-    validation: tuple[MultiHot, NDArray[np.integer]] | None = None,
+    validation: tuple[MultiHot, ArrayLike] | None = None,
     field_of: NDArray[np.integer] | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -105,13 +105,18 @@ def train(
     3
     """
     settings = settings or Settings()
-    _check(model, X, y, validation)
+    X, y = _check(model, "training", X, y)
+    rows = _check(model, "validation", *validation) if validation is not None else None
+    if field_of is not None and len(field_of) != X.n_features:
+        raise InputError(f"field_of has {len(field_of)} entries for {X.n_features} features.")
+    if type(seed) is not int or not 0 <= seed < 2**63 - 1:
+        raise InputError(f"seed={seed!r}: choose a whole number from 0 up.")
     model.to(device)
     run = _Run(model, X, settings, field_of, seed, device)
     backbone = torch.optim.Adam([model.W, *model.backbone.parameters()], settings.lr, fused=True)
     omega = list(model.extrapolator.parameters()) if model.extrapolator is not None else []
     extrapolator = torch.optim.Adam(omega or [torch.zeros(1)], settings.lr_extrapolator, fused=True)
-    views = run.validation_views(*validation) if validation is not None else None
+    views = run.validation_views(*rows) if rows is not None else None
 
     history, started = History(untrained=run.untrained.tolist()), time.perf_counter()
     try:
@@ -260,12 +265,14 @@ class _Run:
     ) -> None:
         """Note the losses, and the weights if they are the best so far."""
         settings = self.settings
-        if not math.isfinite(train_loss):
+        validation_loss = math.nan if views is None else self.validation_loss(views)
+        losses = [train_loss] if views is None else [train_loss, validation_loss]
+        bad = next((loss for loss in losses if not math.isfinite(loss)), None)
+        if bad is not None:
             raise OpenFATEError(
-                f"training diverged: the loss of epoch {number} is {train_loss}. "
+                f"training diverged: the loss of epoch {number} is {bad}. "
                 f"Lower lr={settings.lr} or lr_extrapolator={settings.lr_extrapolator}."
             )
-        validation_loss = math.nan if views is None else self.validation_loss(views)
         history.epochs.append(Epoch(number, train_loss, validation_loss))
         if views is None or validation_loss < self.best_loss:
             self.best_loss, history.best_epoch = validation_loss, number
@@ -294,29 +301,29 @@ class _Run:
         return torch.from_numpy(np.asarray(y, np.int64)).to(self.device)
 
 
-def _check(
-    model: FATE,
-    X: MultiHot,
-    y: NDArray[np.integer],
-    validation: tuple[MultiHot, NDArray[np.integer]] | None,
-) -> None:
+def _check(model: FATE, name: str, X: MultiHot, y: ArrayLike) -> tuple[MultiHot, NDArray[np.int64]]:
+    """Rows and labels that the model can be trained or validated with."""
+    labels = np.asarray(y)
+    if labels.ndim != 1 or labels.dtype.kind not in "iub":
+        raise InputError(
+            f"{name} labels have the type {labels.dtype} and the shape {labels.shape}: "
+            "give one class number, from 0, for each row."
+        )
+    if X.n_features != len(model.W):
+        raise InputError(f"{name} rows have {X.n_features} features, the model {len(model.W)}.")
+    if X.n_rows != len(labels):
+        raise InputError(f"{name}: {X.n_rows} rows but {len(labels)} labels.")
+    if X.n_rows == 0:
+        raise InputError(f"there are no {name} rows.")
+    labels = labels.astype(np.int64)
     n_classes = max(2, int(model.backbone.n_outputs))  # type: ignore[arg-type]
-    for name, rows, classes in [
-        ("training", X, y),
-        *([("validation", *validation)] if validation else []),
-    ]:
-        if rows.n_features != len(model.W):
-            raise InputError(
-                f"{name} rows have {rows.n_features} features, the model {len(model.W)}."
-            )
-        if rows.n_rows != len(classes):
-            raise InputError(f"{name}: {rows.n_rows} rows but {len(classes)} labels.")
-        if rows.n_rows == 0:
-            raise InputError(f"there are no {name} rows.")
-        if not 0 <= classes.min() <= classes.max() < n_classes:
-            raise InputError(
-                f"{name} labels run from {classes.min()} to {classes.max()}, "
-                f"but the model's classes from 0 to {n_classes - 1}."
-            )
-    if len(np.unique(y)) < 2:
-        raise InputError(f"all training labels are {y[0]}: a classifier needs two classes or more.")
+    if not 0 <= labels.min() <= labels.max() < n_classes:
+        raise InputError(
+            f"{name} labels run from {labels.min()} to {labels.max()}, "
+            f"but the model's classes from 0 to {n_classes - 1}."
+        )
+    if name == "training" and labels.min() == labels.max():
+        raise InputError(
+            f"all training labels are {labels[0]}: a classifier needs two classes or more."
+        )
+    return X, labels

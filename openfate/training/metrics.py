@@ -37,12 +37,14 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def accuracy(scores: Tensor, y: Tensor) -> float:
-    """Share of rows whose highest score (N, C) is their class (N,)."""
+    """Share of rows whose highest score (N, C) is their class (N,); nan for scores that are nan."""
+    if scores.isnan().any():
+        return float("nan")
     return float((scores.argmax(-1) == y).double().mean())
 
 
 def roc_auc(score: NDArray[np.floating], y: NDArray[np.integer]) -> float:
-    """Area under the ROC curve, ties counted half; nan where one class is absent.
+    """Area under the ROC curve, ties counted half; nan for one class alone or scores that are nan.
 
     Examples
     --------
@@ -53,7 +55,7 @@ def roc_auc(score: NDArray[np.floating], y: NDArray[np.integer]) -> float:
     mean_rank = np.cumsum(count) - (count - 1) / 2  # of each distinct score, 1-based
     positive = y == 1
     n_positive, n_negative = int(positive.sum()), int((~positive).sum())
-    if not n_positive or not n_negative:
+    if not n_positive or not n_negative or np.isnan(score).any():
         return float("nan")
     rank_sum = mean_rank[place][positive].sum()
     return float((rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))

@@ -5,7 +5,6 @@ The table behind each choice is in `docs/paper-and-code.md`; M1, T1 ... are its 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,6 +20,8 @@ _CHOICES = {
     "reading": ("mask", "columns"),
     "untrained": ("field_mean", "leave"),
 }
+_LEAST = {"n_folds": 2, "n_draws": 1, "epochs": 1, "n_kept": 1, "batch_size": 1}
+_REAL = {"drop_edge": 1.0, "left_out": 1.0, "lr": 1e12, "lr_extrapolator": 1e12}
 
 
 @dataclass(frozen=True)
@@ -83,19 +84,15 @@ class Settings:
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise InputError(f"{name}={value!r} is unknown: choose one of {choices}.")
-        for name, lr in (("lr", self.lr), ("lr_extrapolator", self.lr_extrapolator)):
-            if not 0 <= lr < math.inf:
-                raise InputError(f"{name}={lr}: choose a positive number.")
-        if not 0 <= self.drop_edge <= 1:
-            raise InputError(f"drop_edge={self.drop_edge} is not a probability: choose 0 to 1.")
-        if self.masking == "n_fold" and self.n_folds < 2:
-            raise InputError(f"n_folds={self.n_folds}: choose 2 or more.")
-        if self.epochs < 1:
-            raise InputError(f"epochs={self.epochs}: choose 1 or more.")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise InputError(
-                f"batch_size={self.batch_size}: choose 1 or more, or None for all rows."
-            )
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise InputError(f"{name}={value!r}: choose a whole number from {least} up.")
+        for name, high in _REAL.items():
+            if not 0 <= getattr(self, name) <= high:
+                raise InputError(
+                    f"{name}={getattr(self, name)}: choose a number from 0 to {high:g}."
+                )
         if self.masking == "k_shot" and self.n_kept is None:
             raise InputError(
                 "masking='k_shot' needs n_kept, the number of features or fields to keep."

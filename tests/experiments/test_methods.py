@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from openfate.data.datasets import load
 from openfate.data.multihot import MultiHot
+from openfate.errors import OpenFATEError
 from openfate.experiments.methods import METHODS, Trial, make_split
 from openfate.training.settings import Settings
 
@@ -108,6 +111,32 @@ def test_a_new_feature_without_rows_is_flagged_and_harmless(digits):
     one.test_all = MultiHot.from_entries(row, X.ids[keep], X.n_rows, X.n_features)
     assert feature in one.new_features_without_rows
     assert np.isfinite(one.result("fate")["test_log_loss"])
+
+
+def test_features_without_training_rows_are_those_that_a_method_trains_with(digits):
+    one = trial(digits)
+    X = one.train_all
+    keep = ~np.isin(X.ids, [0, X.n_features - 1])  # an observed and a new feature lose their rows
+    one.train_all = MultiHot.from_entries(X.row_of[keep], X.ids[keep], X.n_rows, X.n_features)
+    observed, new = int(one.split.observed[0]), int(one.split.new[-1])
+    assert observed in one.result("fate")["features_without_training_rows"]
+    assert new not in one.result("fate")["features_without_training_rows"]
+    assert {observed, new} <= set(one.result("inl")["features_without_training_rows"])
+
+
+def test_k_shot_takes_the_graph_networks_output_for_all_features(digits):
+    split = make_split(digits, 0.5, 0)
+    settings = Settings(epochs=1, masking="k_shot", n_kept=50)
+    one = Trial(digits, split, 0, settings)
+    assert one.fate_fit[0].recompose == "all"
+    assert one.result("fate_drop_new")["score"] >= 0
+
+
+def test_a_test_split_of_one_class_has_no_auc(digits):
+    one = trial(replace(digits, metric="auc"))
+    one.y_test = np.ones_like(one.y_test)
+    with pytest.raises(OpenFATEError, match=r"base has no auc .* one class alone"):
+        one.result("base")
 
 
 def test_reference_leaves_the_stray_feature_out(digits):

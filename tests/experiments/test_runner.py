@@ -47,7 +47,11 @@ def test_a_record_that_is_not_there_is_none(tmp_path):
     assert open_record(tmp_path / "trial.json") is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"results": 3}'])
+BROKEN = ["", "{", "[]", '{"results": 3}', '{"results": {"base": null}}', "[" * 100_000]
+BROKEN += ['{"results": {"base": {"metric": "auc", "score": 7, "seconds": 1}}}']
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
 def test_a_broken_record_is_named_with_its_remedy(tmp_path, text):
     path = tmp_path / "trial.json"
     path.write_text(text)
@@ -88,9 +92,11 @@ def test_a_killed_worker_is_reported_with_a_remedy():
 def test_summary_has_mean_and_spread_over_trials():
     def record(score):
         result = {"metric": "accuracy", "score": score, "seconds": 2.0}
-        return {"dataset": "gene", "observed": 0.3, "results": {"base": result}}
+        seed = round(10 * score)
+        return {"dataset": "gene", "observed": 0.3, "seed": seed, "results": {"base": result}}
 
     (row,) = summarise([record(0.5), record(0.7)], ["fate", "base"])
+    assert summarise([record(0.7), record(0.5)], ["fate", "base"]) == [row]  # in any order
     assert row["method"] == "base"
     assert row["mean"] == pytest.approx(0.6)
     assert row["std"] == pytest.approx(0.1414, abs=1e-4)

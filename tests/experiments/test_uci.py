@@ -8,9 +8,8 @@ import time
 import pytest
 
 from openfate.errors import InputError
-from openfate.experiments.runner import summarise
+from openfate.experiments.runner import only_writer
 from openfate.experiments.uci import METHODS, make_plans, run_trial, write_summary
-from openfate.training.settings import Settings
 
 COMMAND = [
     sys.executable, "-c", "from openfate.cli import main; main()", "experiment", "uci",
@@ -21,7 +20,7 @@ COMMAND = [
 
 def plans(out, **changes):
     arguments = {"datasets": ["digits"], "observed": [0.5], "methods": ["base", "fate"]}
-    arguments |= {"trials": 2, "out": out, "settings": Settings(epochs=2), **changes}
+    arguments |= {"trials": 2, "out": out, "changes": {"epochs": 2}, **changes}
     return make_plans(**arguments)
 
 
@@ -54,7 +53,7 @@ def test_a_finished_method_is_not_run_again_and_a_new_one_is_added(tmp_path):
 
 def test_other_settings_go_to_another_folder(tmp_path):
     (plan,) = plans(tmp_path, trials=1)
-    (other,) = plans(tmp_path, trials=1, settings=Settings(epochs=2, drop_edge=0.2))
+    (other,) = plans(tmp_path, trials=1, changes={"epochs": 2, "drop_edge": 0.2})
     (reference,) = plans(tmp_path, trials=1, compat="reference", novelty="columns")
     assert plan.folder.name == "default-epochs=2"
     assert other.folder.name == "default-drop_edge=0.2-epochs=2"
@@ -77,12 +76,13 @@ def test_one_split_for_all_trials_separates_the_spread_of_inits(tmp_path):
 
 def test_summary_and_plots_stand_beside_the_trials(tmp_path):
     all_plans = plans(tmp_path, observed=[0.4, 0.6])
-    rows = summarise([run_trial(plan) for plan in all_plans], all_plans[0].methods)
-    paths = write_summary(all_plans, rows)
+    for plan in all_plans:
+        run_trial(plan)
+    paths = write_summary(all_plans[:1])  # a smaller run does not shrink what is there
     assert [path.name for path in paths] == ["summary.json", "uci.png", "uci.svg"]
     assert len(json.loads(paths[0].read_text())["rows"]) == 4
     before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write_summary(all_plans, rows)] == before
+    assert [path.read_bytes() for path in write_summary(all_plans)] == before
 
 
 def test_a_killed_run_goes_on_to_the_table_of_an_uninterrupted_one(tmp_path):
@@ -121,6 +121,9 @@ def test_a_killed_run_goes_on_to_the_table_of_an_uninterrupted_one(tmp_path):
         ({"novelty": "rows"}, "--novelty rows: unknown; choose from values, columns."),
         ({"compat": "code"}, "compat='code' is unknown: choose 'paper' or 'reference'."),
         ({"observed": [1.5]}, "1.5"),
+        ({"split_seed": -1}, "--split-seed -1"),
+        ({"changes": {"left_out": 2.0}}, "left_out=2.0: choose a number from 0 to 1."),
+        ({"changes": {"n_draws": 0}}, "n_draws=0: choose a whole number from 1 up."),
         ({"datasets": ["digit"]}, "digits"),
     ],
 )
@@ -129,3 +132,32 @@ def test_bad_plans_are_refused_before_anything_is_written(tmp_path, changes, mes
         plans(tmp_path, **changes)
     assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    with only_writer(tmp_path), pytest.raises(InputError, match="another run is writing to"):
+        with only_writer(tmp_path):
+            pass
+    with only_writer(tmp_path):  # free again
+        pass
+
+
+def test_what_a_killed_run_left_half_written_is_swept(tmp_path):
+    stray = tmp_path / "gene" / ".trial.json.0123"
+    stray.parent.mkdir()
+    stray.touch()
+    with only_writer(tmp_path):
+        assert not stray.exists()
+
+
+def test_settings_are_changed_after_compat(tmp_path):
+    (plan,) = plans(tmp_path, trials=1, compat="reference", changes={"accumulate_backbone": False})
+    assert not plan.settings.accumulate_backbone
+    assert plan.settings.reference_folds
+    assert plan.folder.name == "reference-accumulate_backbone=false"
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "out").touch()
+    with pytest.raises(InputError, match="is a file: choose a folder"):
+        plans(tmp_path / "out")

@@ -17,6 +17,7 @@ from reference import (
 )
 from torch import Tensor, nn
 
+from openfate.errors import InputError
 from openfate.graph.bipartite import Edges
 from openfate.models.extrapolator import GCN, SGC, GraphSAGE, walk
 
@@ -188,3 +189,10 @@ def test_devices_agree(name, device):
     expected = dense_twin(model, states, make_edges(7, "all edges"))
     graph = bipartite(random_table(7), device)
     assert_near(model.to(device)(states.to(device), Edges.of(graph)).cpu(), expected, 1e-5)
+
+
+@pytest.mark.parametrize("kind", [GCN, SGC, GraphSAGE])
+@pytest.mark.parametrize("n_layers", [0, -1])
+def test_an_extrapolator_without_layers_is_refused(kind, n_layers):
+    with pytest.raises(InputError, match=f"n_layers={n_layers}: an extrapolator needs one layer"):
+        kind(8, n_layers)

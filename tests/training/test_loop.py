@@ -386,3 +386,36 @@ def test_a_run_that_diverges_says_so_and_leaves_the_best_epoch():
         "training diverged: the loss of epoch 1 is nan. "
         "Lower lr=1000000000000.0 or lr_extrapolator=0.001."
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (lambda y: y * 0.9, "float64"),
+        (lambda y: np.where(y > 0, "a", "b"), "<U1"),
+        (lambda y: np.stack([y, y], 1), "int64"),
+        (lambda y: y[:, None], "int64"),
+    ],
+)
+def test_labels_that_are_no_class_numbers_are_refused(labels, shown):
+    X, y = make_rows()
+    with pytest.raises(InputError, match="give one class number, from 0, for each row") as error:
+        train(make_model(), X, labels(y), BASE)
+    assert shown in str(error.value)
+
+
+def test_labels_may_be_a_list_or_truth_values():
+    X, y = make_rows()
+    y = (y > 0).astype(int)
+    runs = [make_model() for _ in range(3)]
+    for model, labels in zip(runs, (y, y.tolist(), y.astype(bool)), strict=True):
+        train(model, X, labels, replace(BASE, epochs=1))
+    assert torch.equal(runs[0].W, runs[1].W)
+    assert torch.equal(runs[0].W, runs[2].W)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "a", None, True])
+def test_a_seed_that_is_none_is_refused(seed):
+    X, y = make_rows()
+    with pytest.raises(InputError, match="seed="):
+        train(make_model(), X, y, BASE, seed=seed)

@@ -77,3 +77,8 @@ def test_log_loss_of_confident_mistakes_is_finite(n_outputs):
     logits = torch.full((2, n_outputs), -1e4)
     logits[0, 0] = 1e4
     assert log_loss(logits, torch.tensor([1, 1])).isfinite()
+
+
+def test_scores_that_are_nan_are_worth_nothing():
+    assert np.isnan(roc_auc(np.array([np.nan, 0.1, 0.2]), np.array([1, 0, 0])))
+    assert np.isnan(accuracy(torch.full((3, 2), torch.nan), torch.zeros(3, dtype=torch.int64)))
