@@ -8,8 +8,7 @@ demo: .venv/core
 	$(BIN)/openfate demo
 
 test: .venv/all
-	$(BIN)/pytest
-	$(BIN)/pytest --doctest-modules openfate --ignore=openfate/pyg_twin.py
+	$(BIN)/pytest tests openfate --doctest-modules
 
 check: .venv/all
 	$(BIN)/ruff format --check openfate tests

@@ -50,6 +50,7 @@ def version(
     """Models that keep working, without retraining, when new columns and new values appear."""
     if version:
         print(__version__)
+        raise typer.Exit
 
 
 @app.command()
@@ -72,7 +73,7 @@ def demo(
     from openfate.experiments.present import save_figure
 
     torch.set_num_threads(1)  # WHY: tensors this small only wait for a second thread
-    n_splits = 3
+    n_splits = 5
     with Progress(console=_stderr(), transient=True, disable=not _stderr().is_terminal) as progress:
         task = progress.add_task("training", total=n_splits * len(METHODS))
 
@@ -97,8 +98,8 @@ def demo(
 
 @app.command()
 def fetch(
-    name: Annotated[
-        str, typer.Argument(help="A data set: gene, protein, robot, drive, calls, github.")
+    names: Annotated[
+        list[str], typer.Argument(help="Data sets: gene, protein, robot, drive, calls, github.")
     ],
     url: Annotated[
         str | None, typer.Option(help="Another address of the same file or zip.")
@@ -106,26 +107,29 @@ def fetch(
     sha256: Annotated[str | None, typer.Option(help="The hash that the file must have.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Download a public data set into the cache folder and verify it."""
+    """Download public data sets into the cache folder and verify them."""
     from rich.progress import DownloadColumn, Progress
 
     from openfate.data.fetch import fetch as fetch_files
 
+    if len(names) > 1 and (url is not None or sha256 is not None):
+        raise InputError("--url and --sha256 belong to one data set: name one alone.")
     columns = (*Progress.get_default_columns(), DownloadColumn())
+    files = {}
     with Progress(
         *columns, console=_stderr(), transient=True, disable=not _stderr().is_terminal
     ) as progress:
-        task = progress.add_task(name, total=None)
-        paths = fetch_files(
-            name,
-            url,
-            sha256,
-            on_progress=lambda n, total: progress.update(task, completed=n, total=total),
-        )
+        for name in names:
+            task = progress.add_task(name, total=None)
+
+            def show(n_bytes: int, total: int | None, task: Any = task) -> None:
+                progress.update(task, completed=n_bytes, total=total)
+
+            files[name] = [str(path) for path in fetch_files(name, url, sha256, on_progress=show)]
     if as_json:
-        print(json.dumps({"dataset": name, "files": [str(path) for path in paths]}))
+        print(json.dumps({"files": files}))
     else:
-        print("\n".join(map(str, paths)))
+        print("\n".join(path for paths in files.values() for path in paths))
 
 
 @experiment.command()
@@ -134,12 +138,18 @@ def uci(
         str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")
     ] = None,
     datasets: Annotated[
-        str, typer.Option(help="Names, comma-separated.")
-    ] = "gene,protein,robot,drive-sample,calls,github",
+        str, typer.Option(help="Also: digits, protein-noleak, drive-sample.")
+    ] = "gene,protein,robot,drive,calls,github",
     observed: Annotated[
         str, typer.Option(help="Shares of observed features.")
     ] = "0.3,0.4,0.5,0.6,0.7,0.8",
-    methods: Annotated[str, typer.Option(help="Names, or all.")] = "all",
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="all, or some of: fate, fate_drop_new, base, base_dropout, average, knn, "
+            "pooling, inl, oracle."
+        ),
+    ] = "all",
     trials: Annotated[int, typer.Option(min=1, help="Seeds 0 .. trials - 1.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/uci"),
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: the cores].")] = None,
@@ -149,12 +159,13 @@ def uci(
     novelty: Annotated[
         str, typer.Option(help="values: 0-1 features; columns: whole raw columns.")
     ] = "values",
-    epochs: Annotated[int, typer.Option(min=1)] = 200,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 200,
     split_seed: Annotated[
         int | None, typer.Option(help="One split for all trials: spread of inits only.")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="A training setting, NAME=VALUE.")
+        list[str] | None,
+        typer.Option("--set", help="A training setting, such as drop_edge=0.2; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -222,7 +233,7 @@ def _run_trials(plans: list[Plan], jobs: int) -> tuple[list[dict[str, Any]], lis
 @bench.command("train")
 def bench_train(
     cases: Annotated[str, typer.Option(help="Names, comma-separated.")] = "uci-robot,uci-github",
-    repeats: Annotated[int, typer.Option(min=1)] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds of both sides in turn.")] = 5,
     as_json: Json = False,
 ) -> None:
     """One epoch of Algorithm 1 on the CPU, ours against PyTorch Geometric."""

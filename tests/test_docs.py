@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -14,6 +15,7 @@ def test_readme_example_runs():
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line]) <= 13
     scope = {}
+    torch.manual_seed(0)
     exec(code, scope)
     assert scope["p"].shape == (200, 1)
     assert ((scope["p"] > 0.5).numpy()[:4, 0] == [False, True, False, True]).all()

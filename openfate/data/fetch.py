@@ -104,19 +104,26 @@ def fetch(
         return paths
     with _temporary_in(folder) as download:
         _download(url, download, on_progress)
-        with ExitStack() as stack:  # WHY: no file gets its name before all are right
-            for path, file, known in checks:
-                out = stack.enter_context(writing(path))
-                _unpack(download, url, file, out, n_files=len(paths))
-                out.flush()
-                if (fault := _fault(Path(out.name), file, known)) is not None:
-                    raise DataFileError(f"{url}: {file.name} {fault}; the download was deleted.")
+        _put_all(download, url, checks)
     for path, _, known in checks:
         if known is None:
             _log.warning(
                 "%s: not verified against a known hash; its size was checked instead.", path
             )
     return paths
+
+
+def _put_all(
+    download: IO[bytes], url: str, checks: list[tuple[Path, DataFile, str | None]]
+) -> None:
+    """Take the files out of the download; none gets its name before all are right."""
+    with ExitStack() as stack:
+        for path, file, known in checks:
+            out = stack.enter_context(writing(path))
+            _unpack(download, url, file, out, n_files=len(checks))
+            out.flush()
+            if (fault := _fault(Path(out.name), file, known)) is not None:
+                raise DataFileError(f"{url}: {file.name} {fault}; the download was deleted.")
 
 
 def _source(name: str, url: str | None) -> tuple[Source, str]:
@@ -145,7 +152,11 @@ class _CheckRedirects(urllib.request.BaseHandler):
 
     def http_response(self, request: urllib.request.Request, response: Any) -> Any:
         if 300 <= response.status < 400 and (target := response.headers.get("Location")):
-            _check_address(urllib.parse.urljoin(request.full_url, target))
+            try:
+                _check_address(urllib.parse.urljoin(request.full_url, target))
+            except InputError:
+                response.close()
+                raise
         return response
 
     https_response = http_response

@@ -39,7 +39,7 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
         cells = {(r["method"], r["observed"]): r for r in rows if r["dataset"] == dataset}
         shares = sorted({observed for _, observed in cells})
         first = next(iter(cells.values()))
-        table = Table(title=f"{dataset}: {first['metric']}, mean ± spread over trials")
+        table = Table(title=f"{dataset}: {first['metric']}, mean ± standard deviation over trials")
         table.add_column("method")
         for share in shares:
             table.add_column(f"{share:.0%} observed", justify="right")
@@ -53,7 +53,8 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
 def _cell(row: Row | None, best: float) -> str:
     if row is None:
         return "-"
-    text = f"{row['mean']:.3f} ± {row['std']:.3f}"
+    spread = f" ± {row['std']:.3f}" if row["n_trials"] > 1 else ""
+    text = f"{row['mean']:.3f}{spread}"
     return f"[bold]{text}[/bold]" if row["mean"] == best else text
 
 
@@ -62,7 +63,7 @@ def line_plots(rows: Sequence[Row], title: str) -> Figure:
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
     columns = min(3, len(datasets))
     lines = -(-len(datasets) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.7 * lines), layout="constrained")
+    figure = Figure(figsize=(max(9, 4.6 * columns), 3.7 * lines + 1), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False)
     for axis in axes.flat[len(datasets) :]:
         axis.set_axis_off()
@@ -75,14 +76,19 @@ def line_plots(rows: Sequence[Row], title: str) -> Figure:
 
 
 def _panel(axis: Axes, dataset: str, rows: Sequence[Row]) -> None:
-    for method in dict.fromkeys(row["method"] for row in rows):
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    for place, method in enumerate(methods):
         points = sorted((r["observed"], r["mean"], r["std"]) for r in rows if r["method"] == method)
         x, mean, std = zip(*points, strict=True)
-        style = "--" if method in CONTROLS else "-"
+        aside = 0.002 * (place - len(methods) / 2)  # so that bars do not hide one another
+        colour = COLOURS[method]
+        face, style = ("white", "--") if method in CONTROLS else (colour, "-")
         axis.errorbar(
-            x, mean, std, color=COLOURS[method], ls=style, marker="o", ms=3, capsize=2, label=method
-        )
+            [share + aside for share in x], mean, std, color=colour, ls=style, label=method,
+            marker="o", ms=4, mfc=face, capsize=2, lw=1.3, elinewidth=0.8,
+        )  # fmt: skip
     axis.set(title=dataset, xlabel="share of observed features", ylabel=rows[0]["metric"])
+    axis.set_xlim(min(r["observed"] for r in rows) - 0.05, max(r["observed"] for r in rows) + 0.05)
     axis.grid(alpha=0.3)
 
 

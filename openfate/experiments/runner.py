@@ -133,7 +133,8 @@ def run_jobs(
     try:
         pending: dict[Future[Result], Job] = {pool.submit(work, job): job for job in jobs}
         while pending:
-            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+            # WHY: polars makes a wait without a limit deaf to Ctrl-C.
+            for future in wait(pending, timeout=0.5, return_when=FIRST_COMPLETED).done:
                 yield pending.pop(future), future.result()
     except BrokenProcessPool:
         raise OpenFATEError(

@@ -95,6 +95,8 @@ def make_plans(
     for method in methods:
         _choose("--methods", method, METHODS)
     _choose("--novelty", novelty, get_args(Novelty))
+    if compat is not None:
+        _choose("--compat", compat, ("paper", "reference"))
     if split_seed is not None and not 0 <= split_seed < 2**31:
         raise InputError(f"--split-seed {split_seed}: choose a whole number from 0 to 2^31.")
     if out.exists() and not out.is_dir():

@@ -66,7 +66,7 @@ class GCN(nn.Module):
     def __init__(self, width: int, n_layers: int = 4, bias: bool = True) -> None:
         super().__init__()
         _check_layers(n_layers)
-        self.n_layers = n_layers
+        self.width, self.n_layers = width, n_layers
         self.P = nn.ParameterList(
             nn.init.xavier_uniform_(torch.empty(width, width)) for _ in range(n_layers)
         )
@@ -101,7 +101,7 @@ class SGC(nn.Module):
     def __init__(self, width: int, n_layers: int = 2, bias: bool = True) -> None:
         super().__init__()
         _check_layers(n_layers)
-        self.n_layers = n_layers
+        self.width, self.n_layers = width, n_layers
         self.linear = nn.Linear(width, width, bias=bias)
 
     def forward(self, states: Tensor, edges: Edges) -> Tensor:
@@ -131,7 +131,7 @@ class GraphSAGE(nn.Module):
     def __init__(self, width: int, n_layers: int = 2, normalize: bool = True) -> None:
         super().__init__()
         _check_layers(n_layers)
-        self.normalize = normalize
+        self.width, self.normalize = width, normalize
         self.neighbour = nn.ModuleList(nn.Linear(width, width) for _ in range(n_layers))
         self.root = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(n_layers))
 

@@ -69,6 +69,11 @@ class FATE(nn.Module):
         if recompose not in ("masked", "all"):
             raise InputError(f"recompose={recompose!r} is unknown: choose 'masked' or 'all'.")
         width = int(backbone.width)  # type: ignore[arg-type]
+        if extrapolator is not None and extrapolator.width != width:
+            raise InputError(
+                f"the backbone's width is {width}, the extrapolator's {extrapolator.width}: "
+                "give both the same."
+            )
         bound = (6 / ((init_features or n_features) + width)) ** 0.5
         self.W = nn.Parameter(torch.empty(n_features, width).uniform_(-bound, bound))
         self.backbone = backbone

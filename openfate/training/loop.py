@@ -41,7 +41,7 @@ class Epoch:
 class History:
     """The epochs of a run, the one whose weights were kept, features that had no training row."""
 
-    epochs: list[Epoch] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list, repr=False)
     best_epoch: int = 0
     seconds: float = 0.0
     untrained: list[int] = field(default_factory=list)
@@ -83,7 +83,7 @@ def train(
     X, y
         Training rows (N, D) over the observed features, and their classes (N,) from 0.
     settings
-        `Settings()` where not given.
+        `openfate.training.settings.Settings`; its defaults where not given.
     validation
         Rows and classes; the epoch with the least validation loss is kept (the last one without).
         The loss is averaged over masks that are fixed for the run, without DropEdge; the
@@ -91,8 +91,17 @@ def train(
     field_of
         (D,) the field of each feature.  A feature without training rows ends with the mean
         embedding of its field, or zero, and is listed in `History.untrained`.
+    seed
+        Of masks, DropEdge and mini-batches; the model's start is drawn when it is made.
+    device
+        Where to train; the model is moved there.
     on_step
         Called after each epoch.
+
+    Returns
+    -------
+    History
+        The losses of every epoch, and which one was kept.
 
     Examples
     --------

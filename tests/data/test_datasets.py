@@ -149,6 +149,12 @@ CASES = {
     "hole": ("robot", ROBOT.replace("1.2,", ","), "line 2, column 'sensor_3' holds an empty cell"),
     "header": ("calls", CALLS.replace("Species", "Kind"), "no column 'Species'"),
     "twice": ("calls", CALLS.replace("MFCCs_ 2", "MFCCs_ 1"), "line 1 names a column twice"),
+    "spaces": (
+        "calls",
+        CALLS.replace("MFCCs_ 2", "MFCCs_1"),
+        "line 1 names a column twice, but for spaces",
+    ),
+    "nameless": ("protein", PROTEIN.replace("P1_N", " "), "line 1 has no name for column 3"),
     "no rows": ("calls", CALLS.splitlines()[0], "no rows"),
     "after header": (
         "protein",
@@ -180,7 +186,16 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
     [
         ("{", "not JSON"),
         ("[]", "not a JSON object of lists of feature numbers"),
-        ('{"0": [1], "1": ["a"]}', "the entry '1' is not a list of feature numbers"),
+        ("[" * 100_000, "not JSON"),
+        ('{"0": [1], "1": 5}', "the entry '1' is not a list of feature numbers"),
+        ('{"0": ["a"]}', "the entry '0' holds 'a', not a feature number from 0 up"),
+        ('{"0": [-3]}', "the entry '0' holds -3, not a feature number from 0 up"),
+        (
+            '{"0": [9223372036854775808]}',
+            "the entry '0' holds 9223372036854775808, not a feature number from 0 up",
+        ),
+        ('{"0": [1], "0": [2]}', "the entry '0' is there twice"),
+        ('{"0": [], "1": [], "2": []}', "every list of feature numbers is empty"),
         ('{"0": [1], "1": []}', "no entry for the row with id '2' of musae_git_target.csv"),
     ],
 )
@@ -189,6 +204,25 @@ def test_malformed_github_features_are_refused(tmp_path, nodes, what):
     with pytest.raises(DataFileError) as error:
         datasets.load("github", tmp_path)
     path = tmp_path / "uci/github/musae_git_features.json"
+    remedy = "run `openfate fetch github`, or give its folder with --data DIR."
+    assert str(error.value) == f"{path}: {what}; {remedy}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        (
+            "0,a,0\n1,b,1\n2,c,1.0\n",
+            "column 'ml_target' holds 3 classes ('1.0', '0', '1'); AUC needs 2",
+        ),
+        ("0,a,0\n,b,1\n2,c,1\n", "line 3 has no id"),
+        ("0,a,0\n1,b,1\n0,c,1\n", "the id '0' is on line 2 and on line 4"),
+    ],
+)
+def test_malformed_github_targets_are_refused(tmp_path, lines, what):
+    path = put(tmp_path, "github", json.dumps(NODES), "id,name,ml_target\n" + lines)
+    with pytest.raises(DataFileError) as error:
+        datasets.load("github", tmp_path)
     remedy = "run `openfate fetch github`, or give its folder with --data DIR."
     assert str(error.value) == f"{path}: {what}; {remedy}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -217,6 +218,15 @@ def test_text_is_taken_as_it_is():
         (pd.Series(pd.period_range("2024-01", periods=1, freq="M")), ["2024-01"]),
         (pd.Series([2**70, None], dtype=object), [str(2**70)]),
         (pd.Series(pd.arrays.SparseArray([0, 1])), ["0", "1"]),
+        (pl.Series([Decimal("1.00"), Decimal("-0.50"), Decimal(100)]), ["-0.5", "1", "100"]),
+        (pl.Series([Decimal(10**17), Decimal(10**17 + 1)]), [str(10**17), str(10**17 + 1)]),
+        (pd.Series([Decimal("1.00"), Decimal(10**45)], dtype=object), ["1", str(10**45)]),
+        (pd.Series([Decimal("2.50"), "a"], dtype=object), ["2.5", "a"]),
+        (pl.Series([1000, 1001, 1002]).cast(pl.Duration("ns")), ["1", "1001ns", "1002ns"]),
+        (
+            pl.Series([1000, 1001, None]).cast(pl.Datetime("ns")),
+            ["1970-01-01 00:00:00.000001", "1970-01-01 00:00:00.000001001"],
+        ),
     ],
     ids=str,
 )
@@ -287,6 +297,25 @@ def test_a_new_numeric_column_takes_its_edges_from_that_frame(encoder):
     assert encoder.fields == ("job", "age", "size")
     assert [encoder.decode(j)[1] for j in (6, 7)] == [(100.0, 110.0), (190.0, 200.0)]
     assert encoder.field_of.tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+def test_a_column_without_a_name_is_refused_and_changes_nothing(encoder):
+    """Polars renamed it to "column_0", or failed where the frame had such a column already."""
+    before = encoder.to_json()
+    with pytest.raises(InputError) as error:
+        encoder.grow(pl.DataFrame({"": [1], "column_0": [2], "column_1": [3]}))
+    assert str(error.value) == "column 1 has the empty name ''; rename it or drop it."
+    assert encoder.to_json() == before
+
+
+@pytest.mark.parametrize("use", [Encoder.grow, Encoder.encode])
+def test_text_in_a_column_that_began_without_values_says_what_to_declare(use):
+    empty = pd.DataFrame({"x": [math.nan]})
+    with pytest.raises(InputError) as error:
+        use(Encoder(Schema.from_frame(empty)).fit(empty), pd.DataFrame({"x": ["a"]}))
+    assert str(error.value) == (
+        "numeric field 'x' holds 'a'; give numbers, or declare it categorical."
+    )
 
 
 def test_a_given_schema_says_what_a_new_column_is(encoder):
@@ -409,6 +438,23 @@ CATEGORICAL = Schema([Field("x", "categorical")])
             pd.DataFrame({"x": [{"a": 1}, 2]}),
             "field 'x' mixes dict values with others; give every cell one type.",
         ),
+        *(
+            (
+                Schema([Field("x", kind)]),
+                pd.DataFrame({"x": pd.Series(cells, dtype=object)}),
+                "field 'x' holds 'a\\ud800', which is not valid Unicode; replace or drop it.",
+            )
+            for kind, cells in [
+                ("categorical", ["a\ud800"]),
+                ("categorical", [1, "a\ud800"]),
+                ("multivalued", [["a\ud800"]]),
+            ]
+        ),
+        (
+            CATEGORICAL,
+            pd.DataFrame([[1]], columns=pd.Index(["\ud800"], dtype=object)),
+            "column name '\\ud800' is not valid Unicode; rename it.",
+        ),
         (
             Schema([Field("x", "multivalued")]),
             pl.DataFrame({"x": ["a"]}),
@@ -439,6 +485,11 @@ def test_a_frame_that_does_not_fit_is_refused(schema, frame, message):
         (
             lambda encoder: Encoder.from_json("{}"),
             "this is not an encoder's JSON: KeyError('schema').",
+        ),
+        (
+            lambda encoder: Encoder.from_json("[" * 100_000),
+            "this is not an encoder's JSON: RecursionError('maximum recursion depth exceeded "
+            "while decoding a JSON array from a unicode string').",
         ),
         (
             lambda encoder: Encoder.from_json(encoder.to_json().replace("[0, null]", "[9, null]")),

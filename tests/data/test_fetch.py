@@ -22,9 +22,9 @@ HASH = hashlib.sha256(GENE).hexdigest()
 NODES, TARGET = b'{"0": [1], "1": [2]}', b"id,name,ml_target\n0,a,0\n1,b,1\n"
 
 
-def zipped(members: dict[str, bytes]) -> bytes:
+def zipped(members: dict[str, bytes], how: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w", how) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -32,7 +32,7 @@ def zipped(members: dict[str, bytes]) -> bytes:
 
 @pytest.fixture
 def server(monkeypatch):
-    """Serves `pages`; counts in `asked` what it was asked for."""
+    """Serves `pages` (a text is a redirect); counts in `asked` what it was asked for."""
     monkeypatch.setenv("no_proxy", "*")
 
     class Handler(BaseHTTPRequestHandler):
@@ -41,6 +41,11 @@ def server(monkeypatch):
             page = self.server.pages.get(self.path)
             if page is None:
                 self.send_error(404)
+                return
+            if isinstance(page, str):
+                self.send_response(302)
+                self.send_header("Location", page)
+                self.end_headers()
                 return
             promised = len(page) + (10 if self.path == "/short" else 0)
             self.send_response(200)
@@ -207,12 +212,83 @@ def test_a_refused_connection_is_one_line(server, tmp_path):
     )
 
 
-def test_an_address_of_no_kind_is_one_line(tmp_path):
+@pytest.mark.parametrize("url", ["", "splice.data", "file:///etc/passwd", "ftp://a/b", "http://"])
+def test_only_web_addresses_are_fetched(tmp_path, url):
+    with pytest.raises(InputError) as error:
+        fetch("gene", url, HASH, tmp_path)
+    assert str(error.value) == f"the address {url!r} must start with http:// or https://."
+
+
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1:1/gene", "data:,a"])
+def test_a_redirect_away_from_the_web_is_refused(server, tmp_path, target):
+    server.pages["/moved"] = target
+    with pytest.raises(InputError) as error:
+        fetch("gene", f"{server.url}/moved", HASH, tmp_path)
+    assert str(error.value) == f"the address {target!r} must start with http:// or https://."
+    assert files_in(tmp_path) == []
+
+
+def test_a_redirect_within_the_web_is_followed(server, tmp_path):
+    server.pages["/moved"] = "/gene"
+    (path,) = fetch("gene", f"{server.url}/moved", HASH, tmp_path)
+    assert path.read_bytes() == GENE
+
+
+def test_a_redirect_to_itself_is_one_line(server, tmp_path):
+    server.pages["/loop"] = "/loop"
     with pytest.raises(DataFileError) as error:
-        fetch("gene", "splice.data", HASH, tmp_path)
+        fetch("gene", f"{server.url}/loop", HASH, tmp_path)
     assert str(error.value) == (
-        "splice.data: cannot be downloaded (unknown url type: 'splice.data'); try again."
+        f"{server.url}/loop: the server answers 302 The HTTP server returned a redirect error that "
+        "would lead to an infinite loop. The last 30x error message was: Found."
     )
+
+
+@pytest.mark.parametrize(
+    ("how", "at"),
+    [
+        (zipfile.ZIP_DEFLATED, 0),
+        (zipfile.ZIP_BZIP2, 0),
+        (zipfile.ZIP_LZMA, 0),
+        (zipfile.ZIP_LZMA, 9),
+    ],
+)
+def test_a_corrupt_zip_member_is_one_line_and_leaves_nothing(server, tmp_path, how, at):
+    page = bytearray(zipped({"splice.data": GENE}, how))
+    first = 30 + len("splice.data") + at  # a local header has 30 bytes and the name
+    page[first : first + 8] = b"\xff" * 8
+    server.pages["/zip"] = bytes(page)
+    with pytest.raises(DataFileError) as error:
+        fetch("gene", f"{server.url}/zip", HASH, tmp_path)
+    assert str(error.value).startswith(f"{server.url}/zip: the zip archive cannot be read (")
+    assert "\n" not in str(error.value)
+    assert files_in(tmp_path) == []
+
+
+def test_a_zip_member_too_large_to_unpack_is_refused(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("openfate.data.fetch._LARGEST", 100)
+    server.pages["/zip"] = zipped({"splice.data": GENE})
+    with pytest.raises(DataFileError) as error:
+        fetch("gene", f"{server.url}/zip", HASH, tmp_path)
+    assert str(error.value) == (
+        f"{server.url}/zip: splice.data would have {len(GENE)} bytes; at most 100 are unpacked."
+    )
+
+
+def test_no_file_of_two_is_put_where_the_second_is_wrong(server, tmp_path, known_hashes):
+    known_hashes("github", NODES, TARGET)
+    server.pages["/zip"] = zipped({"musae_git_features.json": NODES, "musae_git_target.csv": b"x"})
+    with pytest.raises(DataFileError, match=r"musae_git_target\.csv has the sha256"):
+        fetch("github", f"{server.url}/zip", cache=tmp_path)
+    assert files_in(tmp_path) == []
+
+
+def test_a_folder_in_the_place_of_the_file_is_named_once(server, tmp_path):
+    path = tmp_path / "uci" / "gene" / "splice.data"
+    path.mkdir(parents=True)
+    with pytest.raises(DataFileError) as error:
+        fetch("gene", f"{server.url}/gene", HASH, tmp_path)
+    assert str(error.value) == f"{path}: cannot be written (Is a directory)."
 
 
 def test_a_silent_server_is_given_up(tmp_path, monkeypatch):

@@ -119,6 +119,59 @@ def test_widening_adds_empty_columns():
             lambda: MultiHot.from_fixed([1, 2], 6),
             "ids must have the shape (rows, ids per row), not (2,).",
         ),
+        (lambda: MultiHot.from_entries([0], [5], 2, 3), "feature id 5 is outside 0..2."),
+        (lambda: MultiHot.from_entries([1], [-1], 2, 3), "feature id -1 is outside 0..2."),
+        (lambda: MultiHot.from_entries([4], [0], 2, 3), "row 4 is outside 0..1."),
+        (lambda: MultiHot.from_entries([-1], [0], 2, 3), "row -1 is outside 0..1."),
+        (
+            lambda: MultiHot.from_entries([0, 1], [0], 2, 3),
+            "row and feature must have the same shape (entries,), not (2,) and (1,).",
+        ),
+        (lambda: MultiHot.from_fixed([[2**32]], 3), "feature id 4294967296 is outside 0..2."),
+        (
+            lambda: MultiHot.from_fixed([[1.7]], 3),
+            "feature ids must be whole numbers, not float64 (the first is 1.7); "
+            "convert them with astype(int).",
+        ),
+        (
+            lambda: MultiHot.from_rows([[0], [True]], 3),
+            "feature ids must be whole numbers, not bool (the first is True); "
+            "convert them with astype(int).",
+        ),
+        (
+            lambda: MultiHot.from_fixed([[0, 1, 2], [2, 1, 2]], 3),
+            "row 1 holds the feature id 2 twice; "
+            "give it once, or use from_rows, which counts it once.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[1]], 3).select_features([0, 2, 2]),
+            "feature id 2 is selected twice; give each id once.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[1]], 3).select_features([-1]),
+            "feature id -1 is outside 0..2.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[1]], 3).select_features([True]),
+            "a mask of feature ids must have the length 3, not 1.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[1], [2]], 3).select_rows([True, False, True]),
+            "a mask of rows must have the length 2, not 3.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[1], [2]], 3).select_rows([0, 2]),
+            "row 2 is outside 0..1.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[1], [2]], 3).select_rows([[0]]),
+            "rows must have one axis, not the shape (1, 1).",
+        ),
+        (
+            lambda: MultiHot(np.array([0, 1]), np.array([1.7]), 6),
+            "row_ptr and ids must be whole numbers, not int64 and float64; "
+            "convert them with astype(int).",
+        ),
         (
             lambda: MultiHot(np.array([0, 2, 1, 2]), np.array([0, 1], np.int32), 6),
             "row_ptr must not decrease.",

@@ -103,6 +103,15 @@ def test_a_schema_knows_its_fields():
             "line 1 column 2 (char 1).",
         ),
         (
+            lambda: Schema.from_json("[" * 100_000),
+            "the schema is not JSON: maximum recursion depth exceeded while decoding a JSON array "
+            "from a unicode string.",
+        ),
+        (
+            lambda: Schema.from_frame(pl.DataFrame({"a": [1], "": [2]})),
+            "column 2 has the empty name ''; rename it or drop it.",
+        ),
+        (
             lambda: Schema.from_json("[]"),
             'the schema must be a JSON object with a list "fields".',
         ),

@@ -203,8 +203,41 @@ def test_other_arrays_and_pickles_are_no_split(tmp_path):
             lambda: split_rows(10, (0.5, 0.2, 0.2), seed=0),
             "shares must be three parts that add up to 1, not (0.5, 0.2, 0.2).",
         ),
-        (lambda: split_rows(10, seed=-1), "seed must be a whole number from 0 up, not -1."),
-        (lambda: split_rows(10, seed=0.5), "seed must be a whole number from 0 up, not 0.5."),
+        (
+            lambda: split_rows(10, None, seed=0),
+            "shares must be three parts that add up to 1, not None.",
+        ),
+        (
+            lambda: split_rows_in_time(10, (0.5, 0.5)),
+            "shares must be three parts that add up to 1, not (0.5, 0.5).",
+        ),
+        (
+            lambda: split_rows(10, (0.6, 0.4, None), seed=0),
+            "shares must be three parts that add up to 1, not (0.6, 0.4, None).",
+        ),
+        (
+            lambda: split_features(10, None, seed=0),
+            "observed must be between 0 and 1, not None; "
+            "give the share of features that training may see, e.g. 0.5.",
+        ),
+        (
+            lambda: split_fields([0, 1], "x", seed=0),
+            "observed must be between 0 and 1, not 'x'; "
+            "give the share of fields that training may see, e.g. 0.5.",
+        ),
+        (
+            lambda: split_fields([0.0, np.nan], 0.5, seed=0),
+            "field_of must be whole numbers or names, not float64 (the first is 0.0); "
+            "give the number of each feature's field.",
+        ),
+        (
+            lambda: split_rows_in_time([1, None, 2, 3, 4]),
+            "row 1 has no time; drop such rows or give them one.",
+        ),
+        (
+            lambda: split_rows_in_time([1, 2, "three", 4.0, object()]),
+            "times cannot be put in order; give numbers, dates or texts, all of one kind.",
+        ),
         (
             lambda: split_rows_in_time([1.0, np.nan, 2.0, 3.0, 4.0]),
             "row 1 has no time; drop such rows or give them one.",
@@ -228,3 +261,26 @@ def test_what_cannot_be_split_is_refused(call, message):
     with pytest.raises(InputError) as error:
         call()
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, 1.0, True, None, "1", 2**63, np.nan, np.True_], ids=repr)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda seed: split_rows(10, seed=seed),
+        lambda seed: split_features(10, 0.5, seed=seed),
+        lambda seed: split_fields([0, 1], 0.5, seed=seed),
+        lambda seed: Split([0], [1], [2], [0], [1], seed=seed),
+    ],
+    ids=["rows", "features", "fields", "Split"],
+)
+def test_a_seed_that_is_no_whole_number_of_int64_is_refused(use, seed):
+    """True was taken for 1, and a seed of 2**63 failed only when the split was saved."""
+    with pytest.raises(InputError) as error:
+        use(seed)
+    assert str(error.value) == f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}."
+
+
+def test_the_largest_seed_survives_a_file(tmp_path):
+    split = Split([0], [1], [2], [0], [1], seed=np.uint64(2**63 - 1))
+    assert Split.load(split.save(tmp_path / "split.npz")).seed == 2**63 - 1
