@@ -234,6 +234,7 @@ def _run_trials(plans: list[Plan], jobs: int) -> tuple[list[dict[str, Any]], lis
 def bench_train(
     cases: Annotated[str, typer.Option(help="Names, comma-separated.")] = "uci-robot,uci-github",
     repeats: Annotated[int, typer.Option(min=1, help="Rounds of both sides in turn.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of both sides.")] = 1,
     as_json: Json = False,
 ) -> None:
     """One epoch of Algorithm 1 on the CPU, ours against PyTorch Geometric."""
@@ -241,7 +242,7 @@ def bench_train(
 
     if not _names(cases):
         raise InputError("--cases is empty: name one or more.")
-    result = benchmark.bench_train(_names(cases), repeats)
+    result = benchmark.bench_train(_names(cases), repeats, threads)
     print(json.dumps(result) if as_json else benchmark.describe(result))
 
 

@@ -208,6 +208,8 @@ class Encoder:
         array([[1, 1],
                [0, 1]], dtype=int8)
         """
+        if not self._fitted:
+            raise InputError("this encoder has seen no rows: call fit first.")
         table = read_table(frame)
         single, row, feature = [], [], []
         for field, ids in zip(self.schema, self._ids, strict=True):

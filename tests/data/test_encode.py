@@ -514,3 +514,9 @@ def test_wrong_use_is_refused(encoder, call, message):
 def test_a_known_field_cannot_change_its_kind(encoder):
     with pytest.raises(InputError, match=r"field 'age' is known as Field.*cannot become Field"):
         encoder.grow(pl.DataFrame({"age": ["old"]}), Schema([Field("age", "categorical")]))
+
+
+def test_an_encoder_that_has_seen_no_rows_encodes_none():
+    schema = Schema([Field("job", "categorical")])
+    with pytest.raises(InputError, match=r"this encoder has seen no rows: call fit first\."):
+        Encoder(schema).encode(pl.DataFrame({"job": ["cook"]}))
