@@ -116,10 +116,6 @@ def train(
     settings = settings or Settings()
     X, y = _check(model, "training", X, y)
     rows = _check(model, "validation", *validation) if validation is not None else None
-    if field_of is not None and len(field_of) != X.n_features:
-        raise InputError(f"field_of has {len(field_of)} entries for {X.n_features} features.")
-    if type(seed) is not int or not 0 <= seed < 2**63 - 1:
-        raise InputError(f"seed={seed!r}: choose a whole number from 0 up.")
     model.to(device)
     run = _Run(model, X, settings, field_of, seed, device)
     backbone = torch.optim.Adam([model.W, *model.backbone.parameters()], settings.lr, fused=True)
@@ -172,6 +168,10 @@ class _Run:
         seed: int,
         device: torch.device | str,
     ) -> None:
+        if field_of is not None and len(field_of) != X.n_features:
+            raise InputError(f"field_of has {len(field_of)} entries for {X.n_features} features.")
+        if type(seed) is not int or not 0 <= seed < 2**63 - 1:
+            raise InputError(f"seed={seed!r}: choose a whole number from 0 up.")
         self.model, self.X, self.settings, self.device = model, X, settings, device
         self.field_of = (
             None if field_of is None else torch.from_numpy(np.asarray(field_of, np.int64))
