@@ -216,7 +216,8 @@ def _run_trials(plans: list[Plan], jobs: int) -> tuple[list[dict[str, Any]], lis
     records = [record for record in finished if record is not None]
     pending = [plan for plan, record in zip(plans, finished, strict=True) if record is None]
     with only_writer(plans[0].folder), Progress(*columns, text, console=_stderr()) as progress:
-        task = progress.add_task("starting", total=len(plans), completed=len(records))
+        first = "starting" if pending else "nothing left to run"
+        task = progress.add_task(first, total=len(plans), completed=len(records))
         try:
             for plan, record in run_jobs(run_trial, pending, jobs):
                 records.append(record)
