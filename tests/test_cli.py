@@ -70,7 +70,7 @@ def test_version_is_the_package_version():
         (["--datasets", "digits", "--observed", "1.2"], ["--observed 1.2", "between 0 and 1"]),
         (["--datasets", "digits", "--observed", "0"], ["--observed 0", "between 0 and 1"]),
         (["--datasets", "digits", "--observed", "half"], ["--observed half", "0.3,0.5"]),
-        (["--datasets", "digits", "--compat", "code"], ["compat", "'code'", "reference"]),
+        (["--datasets", "digits", "--compat", "code"], ["--compat code", "reference"]),
         (["--datasets", "digits", "--novelty", "rows"], ["--novelty rows", "columns"]),
         (["--datasets", "digits", "--set", "epoch=3"], ["--set epoch=3", "epochs"]),
         (["--datasets", "digits", "--set", "lr=fast"], ["--set lr=fast", "float"]),

@@ -119,7 +119,7 @@ def test_a_killed_run_goes_on_to_the_table_of_an_uninterrupted_one(tmp_path):
         ({"datasets": []}, "--datasets is empty: name one or more."),
         ({"methods": ["fates"]}, "Did you mean fate?"),
         ({"novelty": "rows"}, "--novelty rows: unknown; choose from values, columns."),
-        ({"compat": "code"}, "compat='code' is unknown: choose 'paper' or 'reference'."),
+        ({"compat": "code"}, "--compat code: unknown; choose from paper, reference."),
         ({"observed": [1.5]}, "1.5"),
         ({"split_seed": -1}, "--split-seed -1"),
         ({"changes": {"left_out": 2.0}}, "left_out=2.0: choose a number from 0 to 1."),
