@@ -1,6 +1,6 @@
 """Frozen scores of a short seeded run: a change here needs a line in the changelog.
 
-The tolerance covers what other processors and versions of torch change in the last digits of a step.
+The tolerance covers what other processors and versions of torch change in the last digits.
 """
 
 import os
