@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,20 +41,25 @@ def test_a_disk_that_fills_up_is_named_and_leaves_the_old_file(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.fixture
+@contextmanager
 def small_files_only():
-    """Files of 1000 bytes at most, as on a disk that is full: the write itself fails."""
+    """Files of 1000 bytes at most, as on a disk that is full: the write itself fails.
+
+    Not a fixture: pytest writes its own output, perhaps to a file, before a fixture ends.
+    """
     old, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, old[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_flush_that_fails_after_the_body_is_named(tmp_path, small_files_only):
+def test_a_flush_that_fails_after_the_body_is_named(tmp_path):
     path = tmp_path / "file"
-    with pytest.raises(DataFileError) as error, writing(path) as file:
+    with small_files_only(), pytest.raises(DataFileError) as error, writing(path) as file:
         file.write(b"x" * 2000)  # stays in the buffer until the flush
     assert str(error.value) == f"{path}: cannot be written (File too large)."
     assert os.listdir(tmp_path) == []
