@@ -80,7 +80,12 @@ def demo(
         def advance(seed: int, method: str) -> None:
             progress.update(task, advance=1, description=f"split {seed + 1}: {method}")
 
-        result, figure = run_demo(n_splits, advance)
+        try:
+            result, figure = run_demo(n_splits, advance)
+        except KeyboardInterrupt:
+            progress.stop()
+            print("openfate: interrupted; nothing was written.", file=sys.stderr)
+            raise typer.Exit(130) from None
     result["figure"] = str(save_figure(figure, out))
     if as_json:
         print(json.dumps(result))

@@ -184,3 +184,14 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path):
 
 def test_help_shows_what_stands_in_brackets():
     assert "[env: OPENFATE_DATA]" in openfate("experiment", "uci", "--help").stdout
+
+
+def test_ctrl_c_in_the_demo_is_one_line_and_writes_nothing(tmp_path):
+    command = [*RUN, "demo", "--out", str(tmp_path / "demo.png")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    time.sleep(10)  # training begins after a few seconds of imports and takes half a minute
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (output, errors) == ("", "openfate: interrupted; nothing was written.\n")
+    assert list(tmp_path.iterdir()) == []

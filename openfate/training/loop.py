@@ -206,17 +206,15 @@ class _Run:
     def batches(self, y: NDArray[np.integer]) -> Iterator[_Batch]:
         """The mini-batches of an epoch, each with only the features that its rows touch."""
         if self.whole is not None:
-            yield _Batch(self.whole, self._labels(y), None)
+            yield _Batch(self.whole, self._int64(y), None)
             return
+        size = self.settings.batch_size or self.X.n_rows
         order = self.row_rng.permutation(self.X.n_rows)
-        for rows in np.split(
-            order, range(self.settings.batch_size or 1, len(order), self.settings.batch_size or 1)
-        ):
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
             local, ids = touched_features(self.X.select_rows(rows))
-            ids_tensor = torch.from_numpy(ids.astype(np.int64)).to(self.device)
-            yield _Batch(
-                Bipartite.from_multihot(local, self.device), self._labels(y[rows]), ids_tensor
-            )
+            graph = Bipartite.from_multihot(local, self.device)
+            yield _Batch(graph, self._int64(y[rows]), self._int64(ids))
 
     def masks(self, batch: _Batch) -> Tensor:
         """Masks (S, D) of one iteration, over the features of the batch."""
@@ -245,29 +243,25 @@ class _Run:
         masks = torch.ones(1, X.n_features, dtype=torch.bool) if plain else self._draw()
         self.mask_rng.set_state(rng_state.clone())  # WHY: validation must not change the run
         return _Validation(
-            Bipartite.from_multihot(X, self.device), graph, self._labels(y), masks.to(self.device)
+            Bipartite.from_multihot(X, self.device), graph, self._int64(y), masks.to(self.device)
         )
 
     @torch.no_grad()
     def validation_loss(self, views: _Validation) -> float:
         """The loss over all masks; all S at once where the graph is the same for all of them."""
         X, graph, y, masks = views.X, views.graph, views.y, views.masks
-        s = self.settings
-        if self.model.extrapolator is not None and s.redraw_validation:  # REFERENCE
-            masks = self._draw().to(self.device)
-            per_mask = [
-                log_loss(self.model(X, kept, self.edges(graph, s.drop_edge)), y) for kept in masks
-            ]
-            return float(torch.stack(per_mask).mean())
-        if s.columns_only:
-            per_mask = [
-                log_loss(
-                    self.model(X.keep_features(kept), kept, Edges.of(graph.keep_features(kept))), y
-                )
-                for kept in masks
-            ]
-            return float(torch.stack(per_mask).mean())
-        return float(log_loss(self.model(X, masks.T, Edges.of(graph)), y))
+        redraw = self.settings.redraw_validation and self.model.extrapolator is not None
+        if not redraw and not self.settings.columns_only:
+            return float(log_loss(self.model(X, masks.T, Edges.of(graph)), y))
+        losses = []
+        for kept in self._draw().to(self.device) if redraw else masks:
+            X_s, seen = X, graph
+            if self.settings.columns_only:
+                X_s, seen = X.keep_features(kept), graph.keep_features(kept)
+            # REFERENCE: DropEdge in validation too.
+            edges = self.edges(seen, self.settings.drop_edge if redraw else 0.0)
+            losses.append(log_loss(self.model(X_s, kept, edges), y))
+        return float(torch.stack(losses).mean())
 
     def end_of_epoch(
         self, number: int, train_loss: float, views: _Validation | None, history: History
@@ -306,8 +300,8 @@ class _Run:
             means = field_means(self.model.W[order][: int(trained.sum())], fields[order])
             self.model.W[order[int(trained.sum()) :]] = means[int(trained.sum()) :]
 
-    def _labels(self, y: NDArray[np.integer]) -> Tensor:
-        return torch.from_numpy(np.asarray(y, np.int64)).to(self.device)
+    def _int64(self, values: NDArray[np.integer]) -> Tensor:
+        return torch.from_numpy(np.asarray(values, np.int64)).to(self.device)
 
 
 def _check(model: FATE, name: str, X: MultiHot, y: ArrayLike) -> tuple[MultiHot, NDArray[np.int64]]:
