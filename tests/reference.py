@@ -1,7 +1,8 @@
 """Naive twins of the fast functions: dense matrices, double loops, nothing clever.
 
 X (N, D) is a dense 0-1 tensor.  Where messages travel in two directions `to_rows` and `to_features`
-(both (N, D)) hold the edges of each.
+(both (N, D)) hold the edges of each.  `values` (N, D), where given, multiply messages; degrees are
+sums of X all the same.
 """
 
 from __future__ import annotations
@@ -29,52 +30,64 @@ def random_table(seed: int, n_rows: int = 7, n_features: int = 6, share: float =
     return torch.from_numpy(X)
 
 
-def multihot(X: Tensor) -> MultiHot:
+def random_values(seed: int, n_rows: int = 7, n_features: int = 6) -> Tensor:
+    """Values that float32 can hold, some negative and a fifth of them zero."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(n_rows, n_features)) * (rng.random((n_rows, n_features)) < 0.8)
+    return torch.from_numpy(values.astype(np.float32).astype(np.float64))
+
+
+def multihot(X: Tensor, values: Tensor | None = None) -> MultiHot:
     """A dense table as the package takes it."""
-    rows, n_features = X.tolist(), X.size(1)
-    return MultiHot.from_rows(
-        [[j for j in range(n_features) if row[j]] for row in rows], n_features
-    )
+    n_features = X.size(1)
+    rows = [[j for j in range(n_features) if row[j]] for row in X.tolist()]
+    if values is None:
+        return MultiHot.from_rows(rows, n_features)
+    numbers = [[float(values[i, j]) for j in row] for i, row in enumerate(rows)]
+    return MultiHot.from_rows(rows, n_features, numbers)
 
 
-def bipartite(X: Tensor, device: str = "cpu") -> Bipartite:
+def bipartite(X: Tensor, device: str = "cpu", values: Tensor | None = None) -> Bipartite:
     """A dense table as a graph."""
-    return Bipartite.from_multihot(multihot(X), device)
+    return Bipartite.from_multihot(multihot(X, values), device)
 
 
-def dense_by_row(graph: Bipartite) -> Tensor:
-    """(N, D) how many edges join each pair, read from the list that is ordered by row."""
+def dense_by_row(graph: Bipartite, with_values: bool = False) -> Tensor:
+    """(N, D) edges of each pair, or their value, read from the list that is ordered by row."""
     X = torch.zeros(graph.n_rows, graph.n_features, dtype=torch.float64)
     for i in range(graph.n_rows):
         for edge in range(int(graph.row_ptr[i + 1]), int(graph.row_ptr[i + 2])):
             if (node := int(graph.feature[edge])) > 0:
-                X[i, node - 1] += 1
+                X[i, node - 1] += float(graph.value[edge]) if with_values else 1
     return X
 
 
-def dense_by_feature(graph: Bipartite) -> Tensor:
-    """(N, D) how many edges join each pair, read from the list that is ordered by feature."""
+def dense_by_feature(graph: Bipartite, with_values: bool = False) -> Tensor:
+    """(N, D) edges of each pair, or their value, read from the list that is ordered by feature."""
     X = torch.zeros(graph.n_rows, graph.n_features, dtype=torch.float64)
     for j in range(graph.n_features):
         for edge in range(int(graph.feature_ptr[j + 1]), int(graph.feature_ptr[j + 2])):
             if (node := int(graph.row[edge])) > 0:
-                X[node - 1, j] += 1
+                X[node - 1, j] += float(graph.value_by_feature[edge]) if with_values else 1
     return X
 
 
 # ---- sums ----------------------------------------------------------------------------------
 
 
-def features_to_rows(X: Tensor, table: Tensor) -> Tensor:
-    """Entry i is the sum of table[j] over the features j of row i."""
-    zero = torch.zeros_like(table[:1].sum(0))
-    sums = [zero + sum(table[j] for j in range(X.size(1)) if X[i, j]) for i in range(X.size(0))]
+def features_to_rows(X: Tensor, table: Tensor, values: Tensor | None = None) -> Tensor:
+    """Entry i is the sum of table[j], times the edge's value, over the features j of row i."""
+    zero, V = torch.zeros_like(table[:1].sum(0)), X if values is None else values
+    sums = [
+        zero + sum(V[i, j] * table[j] for j in range(X.size(1)) if X[i, j])
+        for i in range(X.size(0))
+    ]
     return torch.stack(sums) if sums else table.new_zeros(0, *table.shape[1:])
 
 
-def rows_to_features(X: Tensor, table: Tensor) -> Tensor:
-    """Entry j is the sum of table[i] over the rows i of feature j."""
-    return features_to_rows(X.T, table)
+def rows_to_features(X: Tensor, table: Tensor, values: Tensor | None = None) -> Tensor:
+    """Entry j is the sum of table[i], times the edge's value, over the rows i of feature j."""
+    return features_to_rows(X.T, table, None if values is None else values.T)
 
 
 # ---- extrapolators -------------------------------------------------------------------------
@@ -89,11 +102,13 @@ def adjacency(to_rows: Tensor, to_features: Tensor) -> Tensor:
     return A
 
 
-def normalised(to_rows: Tensor, to_features: Tensor) -> Tensor:
+def normalised(to_rows: Tensor, to_features: Tensor, values: Tensor | None = None) -> Tensor:
     """A_hat: self-loops, and every edge over the root of the in-degrees of both of its ends."""
     A = adjacency(to_rows, to_features)
+    scale = (A.sum(1) + 1) ** -0.5
+    if values is not None:
+        A = adjacency(to_rows * values, to_features * values)
     A = A + torch.eye(len(A), dtype=A.dtype)
-    scale = A.sum(1) ** -0.5
     return scale[:, None] * A * scale[None, :]
 
 
@@ -103,9 +118,10 @@ def gcn(
     to_features: Tensor,
     P: Sequence[Tensor],
     bias: Sequence[Tensor],
+    values: Tensor | None = None,
 ) -> Tensor:
     """Layer by layer on all nodes: h <- A_hat h P + bias."""
-    A = normalised(to_rows, to_features).to(states.dtype)
+    A = normalised(to_rows, to_features, values).to(states.dtype)
     h = torch.cat([states, states.new_zeros(len(to_rows), states.size(1))])
     for P_l, bias_l in zip(P, bias, strict=True):
         h = A @ h @ P_l + bias_l
@@ -119,9 +135,10 @@ def sgc(
     weight: Tensor,
     bias: Tensor,
     n_layers: int,
+    values: Tensor | None = None,
 ) -> Tensor:
     """The walk first, then one affine map; `weight` is an nn.Linear's."""
-    A = normalised(to_rows, to_features).to(states.dtype)
+    A = normalised(to_rows, to_features, values).to(states.dtype)
     h = torch.cat([states, states.new_zeros(len(to_rows), states.size(1))])
     for _ in range(n_layers):
         h = A @ h
@@ -134,10 +151,12 @@ def sage(
     to_features: Tensor,
     layers: Sequence[tuple[Tensor, Tensor, Tensor]],
     normalize: bool,
+    values: Tensor | None = None,
 ) -> Tensor:
     """Layers of (neighbour weight, bias, root weight), the weights an nn.Linear's."""
     A = adjacency(to_rows, to_features).to(states.dtype)
-    mean = A / A.sum(1, keepdim=True).clamp(min=1)
+    V = 1.0 if values is None else adjacency(values, values).to(states.dtype)
+    mean = A * V / A.sum(1, keepdim=True).clamp(min=1)
     h = torch.cat([states, states.new_zeros(len(to_rows), states.size(1))])
     for neighbour, bias, root in layers:
         h = mean @ h @ neighbour.T + bias + h @ root.T
@@ -194,6 +213,30 @@ def knn(W: Tensor, X: Tensor, share: float) -> Tensor:
         ranked = sorted(range(len(W)), key=lambda j: -jaccard(X, new, j))
         result.append(W[ranked[: max(1, math.ceil(share * len(W)))]].mean(0))
     return torch.stack(result)
+
+
+# ---- losses --------------------------------------------------------------------------------
+
+
+def row_loss(loss: str, outputs: Tensor, y: Tensor) -> Tensor:
+    """Of one row's outputs (C,); every formula written out."""
+    if loss == "squared_error":
+        return (outputs[0] - y) ** 2
+    if loss == "absolute_error":
+        return (outputs[0] - y).abs()
+    if loss == "log_loss" and len(outputs) > 1:
+        return -(outputs.exp()[y] / outputs.exp().sum()).log()
+    p = 1 / (1 + (-outputs).exp())
+    labels = y if loss == "multilabel" else y[None]
+    each = [-(p[k] if labels[k] else 1 - p[k]).log() for k in range(len(p))]
+    return sum(each) / len(each)
+
+
+def mean_loss(loss: str, outputs: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Sum of w l over sum of w."""
+    w = torch.ones(len(outputs), dtype=outputs.dtype) if weight is None else weight
+    total = sum(w[i] * row_loss(loss, outputs[i], y[i]) for i in range(len(outputs)))
+    return total / w.sum()
 
 
 # ---- comparing -----------------------------------------------------------------------------

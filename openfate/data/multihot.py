@@ -1,7 +1,8 @@
 """MultiHot: the matrix X of the paper, rows x features in {0, 1}, stored as CSR.
 
 N rows, D features, d ids in a row.  Rows of equal length (one id per field, nothing missing) take
-the fixed-width path: `width` is d and row `i` is ``ids[i * d : (i + 1) * d]``.
+the fixed-width path: `width` is d and row `i` is ``ids[i * d : (i + 1) * d]``.  Entries may carry a
+value (a number that its feature's edge transports); without values every entry is one.
 Needs numpy alone, so that graph, models and the benchmark run on a bare machine.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,11 +21,12 @@ from openfate.errors import InputError
 __all__ = ["MultiHot"]
 
 IntArray = NDArray[np.integer]
+Values = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class MultiHot:
-    """A 0-1 matrix of rows x features in compressed sparse row form.
+    """A 0-1 matrix of rows x features in compressed sparse row form, optionally with values.
 
     Parameters
     ----------
@@ -33,6 +36,9 @@ class MultiHot:
         (nnz,) int32, the features that are one, each at most once in a row.
     n_features
         D; every id is smaller.
+    values
+        (nnz,) float32, finite, in the order of `ids`; None for all ones.  An entry of value zero
+        is still an entry: it counts in both degrees.
 
     Examples
     --------
@@ -45,11 +51,15 @@ class MultiHot:
     array([[1, 0],
            [0, 1],
            [0, 0]], dtype=int8)
+    >>> MultiHot.from_rows([[0, 2], [1]], 3, values=[[0.5, -1], [2]]).to_dense()
+    array([[ 0.5,  0. , -1. ],
+           [ 0. ,  2. ,  0. ]], dtype=float32)
     """
 
     row_ptr: NDArray[np.int64]  # (N + 1,)
     ids: NDArray[np.int32]  # (nnz,)
     n_features: int
+    values: Values | None = None  # (nnz,)
 
     def __post_init__(self) -> None:
         if self.row_ptr.dtype.kind not in "iu" or self.ids.dtype.kind not in "iu":
@@ -63,21 +73,34 @@ class MultiHot:
             raise InputError("row_ptr must not decrease.")
         if len(self.ids) and not (0 <= self.ids.min() and self.ids.max() < self.n_features):
             raise _outside("feature id", self.ids, self.n_features)
+        if self.values is not None:
+            _check_values(self.values, self.ids)
 
     # ---- making one ------------------------------------------------------------------------
 
     @classmethod
-    def from_fixed(cls, ids: ArrayLike, n_features: int) -> MultiHot:
+    def from_fixed(
+        cls, ids: ArrayLike, n_features: int, values: ArrayLike | None = None
+    ) -> MultiHot:
         """Rows that all have the same number of ids, given as an array (N, d), none repeated."""
         table = _checked("feature id", ids, n_features)
         if table.ndim != 2:
             raise InputError(f"ids must have the shape (rows, ids per row), not {table.shape}.")
         _refuse_repeats(table)
-        return _of_width(table.astype(np.int32), n_features)
+        return _of_width(table.astype(np.int32), n_features, _as_values(values, table.shape))
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Sequence[int]], n_features: int) -> MultiHot:
-        """One sequence of ids for each row; an id that is repeated in a row counts once."""
+    def from_rows(
+        cls,
+        rows: Sequence[Sequence[int]],
+        n_features: int,
+        values: Sequence[Sequence[float]] | None = None,
+    ) -> MultiHot:
+        """One sequence of ids for each row; a repeated id counts once, with its last value."""
+        if values is not None:
+            lengths = _same_lengths(rows, values)
+            row = np.repeat(np.arange(len(rows)), lengths)
+            return cls.from_entries(row, _joined(rows), len(rows), n_features, _joined(values))
         unique = [np.unique(_checked("feature id", row, n_features)) for row in rows]
         row_ptr = np.concatenate([[0], np.cumsum([len(u) for u in unique])]).astype(np.int64)
         ids = np.concatenate([np.empty(0, np.int32), *unique]).astype(np.int32)
@@ -85,20 +108,32 @@ class MultiHot:
 
     @classmethod
     def from_entries(
-        cls, row: IntArray, feature: IntArray, n_rows: int, n_features: int
+        cls,
+        row: IntArray,
+        feature: IntArray,
+        n_rows: int,
+        n_features: int,
+        values: ArrayLike | None = None,
     ) -> MultiHot:
-        """Take the nonzero entries (row[e], feature[e]) in any order, repeats counting once."""
+        """Take the entries (row[e], feature[e]) in any order; repeats count once, the last wins."""
         row, feature = _checked("row", row, n_rows), _checked("feature id", feature, n_features)
         if row.ndim != 1 or row.shape != feature.shape:
             raise InputError(
                 "row and feature must have the same shape (entries,), "
                 f"not {row.shape} and {feature.shape}."
             )
-        key = np.unique(row.astype(np.int64) * n_features + feature.astype(np.int64))
+        key = row.astype(np.int64) * n_features + feature.astype(np.int64)
+        given = _as_values(values, key.shape)
+        if given is None:
+            key = np.unique(key)
+        else:
+            # WHY: unique returns the first of equals; seen from the end that is the last one given.
+            key, at = np.unique(key[::-1], return_index=True)
+            given = given[::-1][at]
         counts = np.bincount(key // n_features if n_features else key, minlength=n_rows)
         row_ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         ids = key % n_features if n_features else key
-        return cls(row_ptr, ids.astype(np.int32), n_features)
+        return cls(row_ptr, ids.astype(np.int32), n_features, given)
 
     # ---- looking at it ---------------------------------------------------------------------
 
@@ -109,7 +144,7 @@ class MultiHot:
 
     @property
     def nnz(self) -> int:
-        """The number of ones."""
+        """The number of entries."""
         return len(self.ids)
 
     @cached_property
@@ -133,24 +168,27 @@ class MultiHot:
         """(nnz,) the row of each entry."""
         return np.repeat(np.arange(self.n_rows), self.row_degree)
 
-    def to_dense(self) -> NDArray[np.int8]:
-        """(N, D) as a plain array."""
-        dense = np.zeros((self.n_rows, self.n_features), dtype=np.int8)
-        dense[self.row_of, self.ids] = 1
+    def to_dense(self) -> NDArray[np.int8] | Values:
+        """(N, D) as a plain array: of ones, or of the values where there are any."""
+        dtype = np.int8 if self.values is None else np.float32
+        dense = np.zeros((self.n_rows, self.n_features), dtype=dtype)
+        dense[self.row_of, self.ids] = 1 if self.values is None else self.values
         return dense
 
     # ---- slicing and stacking --------------------------------------------------------------
 
     def select_rows(self, rows: ArrayLike) -> MultiHot:
         """Take the given rows, in the given order."""
-        rows = _positions("row", rows, self.n_rows)
+        rows, values = _positions("row", rows, self.n_rows), self.values
         if self.width:  # WHY: rows without ids (width 0) cannot be reshaped to (-1, 0)
-            return _of_width(self.ids.reshape(-1, self.width)[rows], self.n_features)
+            if values is not None:
+                values = values.reshape(-1, self.width)[rows]
+            return _of_width(self.ids.reshape(-1, self.width)[rows], self.n_features, values)
         length = self.row_degree[rows]
         row_ptr = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
         # Entry k of the result sits at (start of its old row) + (its place within the row).
         at = np.repeat(self.row_ptr[:-1][rows] - row_ptr[:-1], length) + np.arange(row_ptr[-1])
-        return MultiHot(row_ptr, self.ids[at], self.n_features)
+        return MultiHot(row_ptr, self.ids[at], self.n_features, _at(values, at))
 
     def select_features(self, features: ArrayLike) -> MultiHot:
         """Take the given features only, each once, renumbered 0, 1, ... in the given order."""
@@ -163,31 +201,50 @@ class MultiHot:
         ids = new_id[self.ids]
         present = ids >= 0
         row_ptr = np.concatenate([[0], np.cumsum(present)])[self.row_ptr].astype(np.int64)
-        return MultiHot(row_ptr, ids[present], len(features))
+        return MultiHot(row_ptr, ids[present], len(features), _at(self.values, present))
 
     def widen(self, n_features: int) -> MultiHot:
         """Put the same rows in a larger feature space."""
         if n_features < self.n_features:
             raise InputError(f"cannot widen {self.n_features} features to {n_features}.")
-        return MultiHot(self.row_ptr, self.ids, n_features)
+        return MultiHot(self.row_ptr, self.ids, n_features, self.values)
 
     @staticmethod
     def stack(parts: Sequence[MultiHot]) -> MultiHot:
-        """Put the rows of all parts one below the other; the widest feature space wins."""
+        """Put the rows of all parts one below the other; the widest feature space wins.
+
+        Where one part has values all have: those of a part without them are ones.
+        """
         shift = np.concatenate([[0], np.cumsum([part.nnz for part in parts])])
         row_ptr = [part.row_ptr[1:] + s for part, s in zip(parts, shift[:-1], strict=True)]
+        values = None
+        if any(part.values is not None for part in parts):
+            ones = [np.ones(p.nnz, np.float32) if p.values is None else p.values for p in parts]
+            values = np.concatenate(ones)
         return MultiHot(
             np.concatenate([np.zeros(1, np.int64), *row_ptr]),
             np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
             max(part.n_features for part in parts),
+            values,
         )
 
 
-def _of_width(table: NDArray[np.int32], n_features: int) -> MultiHot:
+def _of_width(table: NDArray[np.int32], n_features: int, values: Values | None = None) -> MultiHot:
     """Rows of a table (N, d) that is known to be right."""
     n_rows, width = table.shape
     row_ptr = np.arange(n_rows + 1, dtype=np.int64) * width
-    return MultiHot(row_ptr, np.ascontiguousarray(table).reshape(-1), n_features)
+    flat = None if values is None else values.reshape(-1)
+    return MultiHot(row_ptr, np.ascontiguousarray(table).reshape(-1), n_features, flat)
+
+
+def _at(values: Values | None, index: NDArray[Any]) -> Values | None:
+    return None if values is None else values[index]
+
+
+def _joined(parts: Sequence[Sequence[Any]]) -> NDArray[Any]:
+    """One array of all parts; the empty ones, which numpy takes for floats, are left out."""
+    filled = [np.asarray(part) for part in parts if len(part)]
+    return np.concatenate(filled) if filled else np.empty(0)
 
 
 # ---- checks ------------------------------------------------------------------------------------
@@ -233,3 +290,43 @@ def _refuse_repeats(table: IntArray) -> None:
             f"row {row[0]} holds the feature id {ordered[row[0], at[0]]} twice; "
             "give it once, or use from_rows, which counts it once."
         )
+
+
+def _as_values(values: ArrayLike | None, shape: tuple[int, ...]) -> Values | None:
+    """Take numbers, one for each id, as float32; what overflows becomes infinite and is refused."""
+    if values is None:
+        return None
+    with np.errstate(over="ignore"):
+        array = np.asarray(values).astype(np.float32)
+    if array.shape != shape:
+        raise InputError(
+            f"values must have the shape of the ids, {shape}, not {array.shape}: one for each."
+        )
+    return array
+
+
+def _check_values(values: Values, ids: IntArray) -> None:
+    if values.dtype != np.float32 or values.shape != ids.shape:
+        raise InputError(
+            f"values must be float32 of the shape {ids.shape}, one for each id, "
+            f"not {values.dtype} of the shape {values.shape}."
+        )
+    finite = np.isfinite(values)
+    if not finite.all():
+        at = int(np.flatnonzero(~finite)[0])
+        raise InputError(
+            f"the value of feature id {ids[at]} is {values[at]} (entry {at}): "
+            "values must be finite in float32; leave out what is missing."
+        )
+
+
+def _same_lengths(rows: Sequence[Sequence[int]], values: Sequence[Sequence[float]]) -> list[int]:
+    """The number of ids of each row, if there are as many values."""
+    if len(rows) != len(values):
+        raise InputError(f"there are {len(rows)} rows of ids and {len(values)} rows of values.")
+    for i, (row, given) in enumerate(zip(rows, values, strict=True)):
+        if len(row) != len(given):
+            raise InputError(
+                f"row {i} has {len(row)} ids and {len(given)} values: give one for each id."
+            )
+    return [len(row) for row in rows]

@@ -62,13 +62,24 @@ class Plan:
             "data_sha256": _load(self.dataset, self.data).sha256,
         }
 
-    def finished(self) -> dict[str, Any] | None:
-        """The record, if it has every method; refuses one that was made otherwise."""
+    def record(self) -> dict[str, Any] | None:
+        """What there is of the trial; refuses one that was made otherwise."""
         record = open_record(self.path)
         if record is None:
             return None
+        # A setting that came after the record was written had its default then.
+        record["settings"] = asdict(Settings()) | record.get("settings", {})
         check_same(self.path, record, self.header())
-        return record if all(method in record["results"] for method in self.methods) else None
+        return record
+
+    def finished(self) -> dict[str, Any] | None:
+        """The record, if it has every method."""
+        record = self.record()
+        return (
+            record
+            if record is not None and all(method in record["results"] for method in self.methods)
+            else None
+        )
 
 
 def make_plans(
@@ -151,7 +162,7 @@ def _variant(
 def run_trial(plan: Plan) -> dict[str, Any]:
     """Run the methods of a trial that its record does not have yet; returns the whole record."""
     dataset = _load(plan.dataset, plan.data)
-    record = open_record(plan.path)
+    record = plan.record()
     seed = plan.seed if plan.split_seed is None else plan.split_seed
     split = make_split(dataset, plan.observed, seed, plan.novelty, plan.compat)
     trial = Trial(dataset, split, plan.seed, plan.settings, plan.compat)
@@ -166,8 +177,6 @@ def run_trial(plan: Plan) -> dict[str, Any]:
             "versions": versions(),
             "results": {},
         }
-    else:
-        check_same(plan.path, record, plan.header())
     for method in plan.methods:
         if method not in record["results"]:
             record["results"][method] = trial.result(method)

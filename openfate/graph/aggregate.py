@@ -2,7 +2,8 @@
 
 Each is the other's transpose, and so the other's backward.  A table may have any trailing shape:
 (D, H), or (D, S, H) for S masks at once.  On a CPU both are embedding bags over the CSR direction
-whose segments are the outputs: no atomics, and no (E, H) messages in memory.
+whose segments are the outputs: no atomics, and no (E, H) messages in memory.  Where edges have
+values, X holds them.
 """
 
 from __future__ import annotations
@@ -14,11 +15,20 @@ from torch import Tensor
 
 from openfate.graph.bipartite import Bipartite, segment_sums
 
-__all__ = ["features_to_rows", "pad", "rows_to_features", "sum_at_features", "sum_at_rows"]
+__all__ = [
+    "features_to_rows",
+    "full_precision",
+    "pad",
+    "rows_to_features",
+    "sum_at_features",
+    "sum_at_rows",
+]
 
 
 def features_to_rows(graph: Bipartite, table: Tensor) -> Tensor:
-    """Sum over the features of each row: (D, ...) -> (N, ...).  Differentiable.
+    """Sum over the features of each row, times edge values: (D, ...) -> (N, ...).  Differentiable.
+
+    A table of half precision is summed, and handed on, in float32.
 
     Examples
     --------
@@ -28,12 +38,15 @@ def features_to_rows(graph: Bipartite, table: Tensor) -> Tensor:
     tensor([[11.],
             [ 0.]])
     """
-    return _FeaturesToRows.apply(table, graph)  # type: ignore[no-untyped-call, no-any-return]
+    return _FeaturesToRows.apply(full_precision(table), graph)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def rows_to_features(graph: Bipartite, table: Tensor) -> Tensor:
-    """Sum over the rows of each feature: (N, ...) -> (D, ...).  Differentiable."""
-    return _RowsToFeatures.apply(table, graph)  # type: ignore[no-untyped-call, no-any-return]
+    """Sum over the rows of each feature, times edge values: (N, ...) -> (D, ...).  Differentiable.
+
+    A table of half precision is summed, and handed on, in float32.
+    """
+    return _RowsToFeatures.apply(full_precision(table), graph)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _FeaturesToRows(torch.autograd.Function):
@@ -60,6 +73,14 @@ class _RowsToFeatures(torch.autograd.Function):
         return features_to_rows(ctx.graph, grads[0]), None
 
 
+def full_precision(table: Tensor) -> Tensor:
+    """Half precision as float32, everything else as it is.
+
+    WHY: under autocast a layer hands on bfloat16, whose sums over many edges lose their last terms.
+    """
+    return table.float() if table.dtype in (torch.bfloat16, torch.float16) else table
+
+
 def pad(table: Tensor) -> Tensor:
     """(n, H) -> (n + 1, H): node 0, where dropped edges point, is zero."""
     return torch.cat([table.new_zeros(1, table.size(1)), table])
@@ -67,9 +88,9 @@ def pad(table: Tensor) -> Tensor:
 
 def sum_at_rows(graph: Bipartite, table: Tensor) -> Tensor:
     """X table, without autograd: (D + 1, H) padded -> (N + 1, H) padded."""
-    return segment_sums(table, graph.feature, graph.row_ptr)
+    return segment_sums(table, graph.feature, graph.row_ptr, graph.value)
 
 
 def sum_at_features(graph: Bipartite, table: Tensor) -> Tensor:
     """X^T table, without autograd: (N + 1, H) padded -> (D + 1, H) padded."""
-    return segment_sums(table, graph.row, graph.feature_ptr)
+    return segment_sums(table, graph.row, graph.feature_ptr, graph.value_by_feature)

@@ -1,6 +1,8 @@
 """The feature-data graph (paper, section 2.1): an edge joins row i and feature j where x_ij = 1.
 
-Both CSR directions are built once.  N rows, D features, E edges.
+Both CSR directions are built once.  N rows, D features, E edges.  An edge may carry a value, by
+which every message along it is multiplied (after GRAPE, You et al. 2020: the number of a numeric
+field sits on the edge of its one feature); degrees count edges, whatever their values.
 
 Inside, nodes are numbered from 1.  Node 0 of either kind has no edges and its state is zero: a
 dropped edge keeps its place in the list and points there.  WHY: compressing both lists at every
@@ -11,6 +13,7 @@ step costs more than the sums that it would save (masked selection takes 6 ns an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,25 +45,32 @@ class Bipartite:
     by_feature: Tensor  # (E,) int64: place in row order of each edge in feature order
     row_degree: Tensor  # (N,) float32, dropped edges not counted
     feature_degree: Tensor  # (D,) float32
+    value: Tensor | None = None  # (E,) float32 of each edge, ordered by row; None: all are one
+    value_by_feature: Tensor | None = None  # (E,) the same, ordered by feature
 
     @classmethod
     def from_multihot(cls, X: MultiHot, device: torch.device | str = "cpu") -> Bipartite:
         """Build both directions of a multi-hot matrix."""
-        by_feature = np.argsort(X.ids, kind="stable")
+        # WHY: torch sorts whole numbers by radix: 0.4 ms for 60,000 edges; numpy takes 3.7 ms.
+        feature = torch.from_numpy((X.ids + 1).astype(np.int32, copy=False))
+        by_feature = feature.sort(stable=True).indices
 
-        def tensor(array: NDArray[np.integer], dtype: torch.dtype = torch.int32) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array)).to(device, dtype)
+        def tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype = torch.int32) -> Tensor:
+            return torch.as_tensor(array).to(device, dtype)
 
+        value = None if X.values is None else torch.tensor(X.values)
         return cls(
             n_rows=X.n_rows,
             n_features=X.n_features,
             row_ptr=tensor(np.concatenate([[0], X.row_ptr])),
-            feature=tensor(X.ids + 1),
+            feature=tensor(feature),
             feature_ptr=tensor(np.concatenate([[0, 0], np.cumsum(X.feature_degree)])),
-            row=tensor(X.row_of[by_feature] + 1),
+            row=tensor(torch.from_numpy(X.row_of + 1)[by_feature]),
             by_feature=tensor(by_feature, torch.int64),
             row_degree=tensor(X.row_degree, torch.float32),
             feature_degree=tensor(X.feature_degree, torch.float32),
+            value=None if value is None else tensor(value, torch.float32),
+            value_by_feature=None if value is None else tensor(value[by_feature], torch.float32),
         )
 
     @property
@@ -70,6 +80,7 @@ class Bipartite:
 
     def keep_edges(self, keep: Tensor) -> Bipartite:
         """Drop the edges where `keep` (E,), ordered by row, is False."""
+        # Values stay as they are: what a dropped edge multiplies is the zero of node 0.
         feature = self.feature * keep
         row = self.row * keep.index_select(0, self.by_feature)
         return replace(
@@ -85,13 +96,25 @@ class Bipartite:
         padded = torch.cat([kept.new_zeros(1), kept])
         return self.keep_edges(padded.index_select(0, self.feature))
 
+    def without_values(self) -> Bipartite:
+        """The same edges, each of value one."""
+        return replace(self, value=None, value_by_feature=None)
 
-def segment_sums(table: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
-    """Sum of ``table[index]`` over each segment of a CSR direction: (n, H) -> (segments, H)."""
+
+def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | None = None) -> Tensor:
+    """Sum of ``table[index]`` over each segment of a CSR direction: (n, H) -> (segments, H).
+
+    With `values` (E,) each term is multiplied by its own.
+    """
     if index.numel() == 0 or table.size(1) == 0:
         return table.new_zeros(ptr.numel() - 1, table.size(1))
     # WHY: an embedding bag writes each sum once, in order; `index_add` takes 20 times as long.
-    return torch.embedding_bag(table, index, ptr, mode=0, include_last_offset=True)[0]
+    if values is None:
+        return torch.embedding_bag(table, index, ptr, mode=0, include_last_offset=True)[0]
+    weights = values.to(table.dtype)
+    return torch.embedding_bag(
+        table, index, ptr, mode=0, per_sample_weights=weights, include_last_offset=True
+    )[0]
 
 
 def _count(index: Tensor, ptr: Tensor) -> Tensor:
@@ -127,5 +150,12 @@ def touched_features(X: MultiHot) -> tuple[MultiHot, NDArray[np.int32]]:
     >>> local.n_features, ids
     (2, array([  7, 900], dtype=int32))
     """
-    ids, local = np.unique(X.ids, return_inverse=True)
-    return MultiHot(X.row_ptr, local.astype(np.int32), len(ids)), ids
+    if X.n_features > 16 * X.nnz:  # a few rows of a very wide table
+        ids, local = np.unique(X.ids, return_inverse=True)
+        return MultiHot(X.row_ptr, local.astype(np.int32), len(ids), X.values), ids
+    # WHY: a flag for each feature instead of a sort of all ids is ten times as fast.
+    touched = np.zeros(X.n_features, dtype=bool)
+    touched[X.ids] = True
+    new_id = np.cumsum(touched, dtype=np.int32) - np.int32(1)
+    ids = np.flatnonzero(touched).astype(np.int32)
+    return MultiHot(X.row_ptr, new_id[X.ids], len(ids), X.values), ids

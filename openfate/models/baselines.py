@@ -1,7 +1,8 @@
 """The paper's baselines that estimate new features without learning (appendix, baselines).
 
 Each takes W (D, H) of a plain network and the graph of the rows at hand, whose features from D on
-are new, and returns W_hat (D', H).  Base, Oracle and INL are ways of training, not of estimating:
+are new, and returns W_hat (D', H).  Edge values multiply what is pooled; similarities and means
+count edges.  Base, Oracle and INL are ways of training, not of estimating:
 see `openfate.experiments.uci`.
 """
 
@@ -36,7 +37,7 @@ def pooling(W: Tensor, graph: Bipartite, binary: bool = False) -> Tensor:
         return torch.cat([W, _weighted_mean(together, W)])
     known = torch.cat([torch.ones_like(W[:, :1]), W.new_zeros(n_new, 1)])
     padded = torch.cat([W, W.new_zeros(n_new, W.size(1))])
-    n_known = features_to_rows(graph, known)  # (N, 1) observed features of each row
+    n_known = features_to_rows(graph.without_values(), known)  # (N, 1) observed in each row
     row_mean = features_to_rows(graph, padded) / n_known.clamp(min=1)
     total = rows_to_features(graph, row_mean)[len(W) :]
     return torch.cat([W, total / graph.feature_degree[len(W) :, None].clamp(min=1)])
@@ -65,6 +66,7 @@ def knn(W: Tensor, graph: Bipartite, share: float = 0.2, similarity: str = "jacc
 
 def cooccurrence(graph: Bipartite, n_observed: int) -> Tensor:
     """(D' - D, D): in how many rows each new feature meets each observed one."""
+    graph = graph.without_values()
     columns = []
     for start in range(0, n_observed, 256):  # WHY: (N, D) at once would not fit for wide tables
         chunk = torch.arange(start, min(start + 256, n_observed))

@@ -4,7 +4,8 @@ Each takes initial states of the features (a hidden or new feature starts at zer
 zero) and the edges, and returns states after L rounds of messages.  No non-linearity between the
 layers.
 
-    D features, N rows, H width;  X (N, D);  c_j, r_i degrees
+    D features, N rows, H width;  X (N, D), edge values in it where there are any
+    c_j, r_i degrees: they count edges, whatever their values
     a_j = (c_j + 1)^-1/2,  b_i = (r_i + 1)^-1/2,  A = a^2,  B = b^2,  S = b X a
 
     GCN   F_l = (A F + S^T G) P_l + bias,  G_l = (S F + B G) P_l + bias
@@ -14,7 +15,7 @@ layers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -23,12 +24,13 @@ from torch import Tensor, nn
 from openfate.errors import InputError
 from openfate.graph.aggregate import (
     features_to_rows,
+    full_precision,
     pad,
     rows_to_features,
     sum_at_features,
     sum_at_rows,
 )
-from openfate.graph.bipartite import Edges
+from openfate.graph.bipartite import Bipartite, Edges
 
 __all__ = ["GCN", "SGC", "GraphSAGE"]
 
@@ -131,26 +133,72 @@ class GraphSAGE(nn.Module):
     def __init__(self, width: int, n_layers: int = 2, normalize: bool = True) -> None:
         super().__init__()
         _check_layers(n_layers)
-        self.width, self.normalize = width, normalize
+        self.width, self.n_layers, self.normalize = width, n_layers, normalize
         self.neighbour = nn.ModuleList(nn.Linear(width, width) for _ in range(n_layers))
         self.root = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(n_layers))
 
     def forward(self, states: Tensor, edges: Edges) -> Tensor:
         """States of the features after L layers."""
-        features, rows = states, states.new_zeros(edges.to_rows.n_rows, *states.shape[1:])
-        last = len(self.root) - 1
-        for layer, (neighbour, root) in enumerate(zip(self.neighbour, self.root, strict=True)):
-            from_rows = _mean(
-                rows_to_features(edges.to_features, rows), edges.to_features.feature_degree
-            )
-            updated = self._norm(neighbour(from_rows) + root(features))
-            if layer < last:  # the rows' last state is read by nobody
-                from_features = _mean(
-                    features_to_rows(edges.to_rows, features), edges.to_rows.row_degree
-                )
-                rows = self._norm(neighbour(from_features) + root(rows))
+        to_rows, to_features = edges.to_rows, edges.to_features
+        features, rows = states, None  # rows start at zero
+        for layer in range(self.n_layers):
+            heard = None if rows is None else rows_to_features(to_features, rows)
+            updated = self._update(layer, features, heard, to_features.feature_degree)
+            if layer < self.n_layers - 1:  # the rows' last state is read by nobody
+                heard = features_to_rows(to_rows, features)
+                rows = self._update(layer, rows, heard, to_rows.row_degree)
             features = updated
         return features
+
+    def row_messages(self, features: Tensor, X: Bipartite) -> Tensor:
+        """What each row sends to its features in layer 2: (D, H) -> (N, H).
+
+        It depends on the row alone, so that the sums that `from_sums` takes can be kept while rows
+        come and go.  2 layers only.
+        """
+        self._check_running()
+        return self._update(0, None, features_to_rows(X, features), X.row_degree)
+
+    def from_sums(self, features: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
+        """States of the features after 2 layers, from running sums over their rows: (D, H).
+
+        ``from_sums(states, rows_to_features(X, row_messages(states, X)), X.feature_degree)`` is
+        `forward`.
+
+        Parameters
+        ----------
+        features
+            (D, H) initial states, zero for a feature that has none.
+        sums
+            (D, H) of `row_messages`, times edge value, over each feature's rows; float64 will do.
+        counts
+            (D,) the number of each feature's edges; zero will do.
+        """
+        self._check_running()
+        first = self._update(0, features, None, counts)
+        return self._update(1, first, sums, counts)
+
+    def _update(
+        self, layer: int, own: Tensor | None, heard: Tensor | None, degree: Tensor
+    ) -> Tensor:
+        """One layer at nodes of one kind, from their state and the sum that they heard.
+
+        None stands for zeros.  WHY: rows start at zero; a pass over the edges to sum zeros would be
+        as dear as any other.
+        """
+        neighbour, root = self.neighbour[layer], self.root[layer]
+        if heard is None:
+            message = cast("Tensor", neighbour.bias)
+        else:
+            message = neighbour(_mean(heard, degree).to(cast("Tensor", neighbour.weight).dtype))
+        return self._norm(message if own is None else message + root(own))
+
+    def _check_running(self) -> None:
+        if self.n_layers != 2:
+            raise InputError(
+                f"this GraphSAGE has n_layers={self.n_layers}: only 2 layers have a running form, "
+                "because only there the message of a row depends on that row alone."
+            )
 
     def _norm(self, states: Tensor) -> Tensor:
         return F.normalize(states, dim=-1) if self.normalize else states
@@ -181,7 +229,7 @@ def walk(states: Tensor, edges: Edges, n_steps: int, constant: bool) -> tuple[Te
     """
     walked: Tensor
     constants: Tensor
-    walked, constants = _Walk.apply(states, edges, n_steps, constant)  # type: ignore[no-untyped-call]
+    walked, constants = _Walk.apply(full_precision(states), edges, n_steps, constant)  # type: ignore[no-untyped-call]
     return walked, constants
 
 

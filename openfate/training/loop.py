@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +20,21 @@ from torch import Tensor
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError, OpenFATEError
+from openfate.graph.aggregate import full_precision
 from openfate.graph.bipartite import Bipartite, Edges, touched_features
 from openfate.models.fate import FATE, field_means
 from openfate.training.dropedge import drop_edges
+from openfate.training.losses import mean_loss
 from openfate.training.masking import k_shot, leave_out, n_fold
-from openfate.training.metrics import log_loss
+from openfate.training.rows import Rows, check_rows
 from openfate.training.settings import Settings
 
 __all__ = ["Epoch", "History", "train"]
+
+# WHY: 2^24 numbers are 64 MiB, of which a forward holds some five at a time.
+_STATES_AT_ONCE = 2**24
+
+Validation = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
 
 
 @dataclass(frozen=True)
@@ -39,18 +48,28 @@ class Epoch:
 
 @dataclass
 class History:
-    """The epochs of a run, the one whose weights were kept, features that had no training row."""
+    """The epochs of a run, the one whose weights were kept, features that had no training row.
+
+    `stopped_early` tells that `Settings.patience` ended the run before its last epoch.
+    """
 
     epochs: list[Epoch] = field(default_factory=list, repr=False)
     best_epoch: int = 0
     seconds: float = 0.0
     untrained: list[int] = field(default_factory=list)
+    stopped_early: bool = False
+
+
+@dataclass(frozen=True)
+class _Target:
+    y: Tensor
+    weight: Tensor | None
 
 
 @dataclass(frozen=True)
 class _Batch:
     X: Bipartite
-    y: Tensor
+    target: _Target
     ids: Tensor | None  # the features behind the columns of X; None for all
 
 
@@ -58,7 +77,7 @@ class _Batch:
 class _Validation:
     X: Bipartite  # the rows to predict
     graph: Bipartite  # what the extrapolator sees: training and validation rows
-    y: Tensor
+    target: _Target
     masks: Tensor  # (S, D)
 
 
@@ -68,7 +87,8 @@ def train(
     y: ArrayLike,
     settings: Settings | None = None,
     *,
-    validation: tuple[MultiHot, ArrayLike] | None = None,
+    sample_weight: ArrayLike | None = None,
+    validation: Validation | None = None,
     field_of: NDArray[np.integer] | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -81,13 +101,16 @@ def train(
     model
         Trained in place; its features are the columns of `X`.
     X, y
-        Training rows (N, D) over the observed features, and their classes (N,) from 0.
+        Training rows (N, D) over the observed features, and what `Settings.loss` is of: classes
+        (N,) from 0, labels (N, K) of 0 and 1, or numbers (N,).
     settings
         `openfate.training.settings.Settings`; its defaults where not given.
+    sample_weight
+        (N,) the weight of each row in the loss; a row of weight 0 is in the graph alone.
     validation
-        Rows and classes; the epoch with the least validation loss is kept (the last one without).
-        The loss is averaged over masks that are fixed for the run, without DropEdge; the
-        extrapolator sees training and validation rows.
+        Rows, targets and, if wanted, weights; the epoch with the least validation loss is kept
+        (the last one without).  The loss is averaged over masks that are fixed for the run, without
+        DropEdge; the extrapolator sees training and validation rows.
     field_of
         (D,) the field of each feature.  A feature without training rows ends with the mean
         embedding of its field, or zero, and is listed in `History.untrained`.
@@ -114,20 +137,22 @@ def train(
     3
     """
     settings = settings or Settings()
-    X, y = _check(model, "training", X, y)
-    rows = _check(model, "validation", *validation) if validation is not None else None
+    rows = check_rows(model, settings.loss, "training", X, y, sample_weight)
+    later = None
+    if validation is not None:
+        later = check_rows(model, settings.loss, "validation", *validation)
     model.to(device)
-    run = _Run(model, X, settings, field_of, seed, device)
+    run = _Run(model, rows, settings, field_of, seed, device)
     backbone = torch.optim.Adam([model.W, *model.backbone.parameters()], settings.lr, fused=True)
     omega = list(model.extrapolator.parameters()) if model.extrapolator is not None else []
     extrapolator = torch.optim.Adam(omega or [torch.zeros(1)], settings.lr_extrapolator, fused=True)
-    views = run.validation_views(*rows) if rows is not None else None
+    views = run.validation_views(later) if later is not None else None
 
     history, started = History(untrained=run.untrained.tolist()), time.perf_counter()
     try:
         for number in range(1, settings.epochs + 1):
             losses = []
-            for batch in run.batches(y):
+            for batch in run.batches():
                 extrapolator.zero_grad()
                 if settings.accumulate_backbone:  # REFERENCE: T2
                     backbone.zero_grad()
@@ -138,7 +163,7 @@ def train(
                     edges = run.edges(X_s, settings.drop_edge)
                     if not settings.accumulate_backbone:
                         backbone.zero_grad()
-                    loss = log_loss(model(X_s, kept, edges, batch.ids), batch.y)
+                    loss = run.loss(X_s, kept, edges, batch.target, batch.ids)
                     loss.backward()  # type: ignore[no-untyped-call]
                     backbone.step()  # theta: at every mask
                     if not settings.async_updates:
@@ -150,6 +175,9 @@ def train(
             run.end_of_epoch(number, float(torch.stack(losses).mean()), views, history)
             if on_step is not None:
                 on_step(history.epochs[-1])
+            if run.out_of_patience(history):
+                history.stopped_early = True
+                break
     finally:  # also when interrupted: what was best so far is what the caller has
         run.restore_best()
         history.seconds = time.perf_counter() - started
@@ -162,20 +190,20 @@ class _Run:
     def __init__(
         self,
         model: FATE,
-        X: MultiHot,
+        rows: Rows,
         settings: Settings,
         field_of: NDArray[np.integer] | None,
         seed: int,
         device: torch.device | str,
     ) -> None:
+        X = rows.X
         if field_of is not None and len(field_of) != X.n_features:
             raise InputError(f"field_of has {len(field_of)} entries for {X.n_features} features.")
         if type(seed) is not int or not 0 <= seed < 2**63 - 1:
             raise InputError(f"seed={seed!r}: choose a whole number from 0 up.")
-        self.model, self.X, self.settings, self.device = model, X, settings, device
-        self.field_of = (
-            None if field_of is None else torch.from_numpy(np.asarray(field_of, np.int64))
-        )
+        self.model, self.rows, self.X = model, rows, X
+        self.settings, self.device = settings, device
+        self.field_of = None if field_of is None else torch.tensor(np.asarray(field_of, np.int64))
         self.mask_rng = torch.Generator().manual_seed(seed)
         self.edge_rng = torch.Generator(device).manual_seed(seed + 1)
         self.row_rng = np.random.default_rng([seed, 2])
@@ -186,7 +214,7 @@ class _Run:
             with torch.no_grad():
                 model.W[self.untrained] = 0  # nothing will ever train their random start
         self.fixed_masks = self._draw() if settings.masking == "leave_out" else None
-        self.whole = Bipartite.from_multihot(X, device) if settings.batch_size is None else None
+        self.whole = self._batch(None) if settings.batch_size is None else None
 
     def _draw(self) -> Tensor:
         """Masks (S, D) of one iteration."""
@@ -203,18 +231,30 @@ class _Run:
             return k_shot(unit_of, s.n_kept, s.n_draws, rng)
         return torch.ones(1, D, dtype=torch.bool)
 
-    def batches(self, y: NDArray[np.integer]) -> Iterator[_Batch]:
+    def batches(self) -> Iterator[_Batch]:
         """The mini-batches of an epoch, each with only the features that its rows touch."""
         if self.whole is not None:
-            yield _Batch(self.whole, self._int64(y), None)
+            yield self.whole
             return
         size = self.settings.batch_size or self.X.n_rows
-        order = self.row_rng.permutation(self.X.n_rows)
+        order, weight = self.row_rng.permutation(self.X.n_rows), self.rows.weight
         for start in range(0, len(order), size):
             rows = order[start : start + size]
-            local, ids = touched_features(self.X.select_rows(rows))
-            graph = Bipartite.from_multihot(local, self.device)
-            yield _Batch(graph, self._int64(y[rows]), self._int64(ids))
+            if weight is None or weight[rows].any():  # a mean over no weight is not a number
+                yield self._batch(rows)
+
+    def _batch(self, rows: NDArray[np.integer] | None) -> _Batch:
+        """A batch of the given rows, or of all rows over all features."""
+        if rows is None:
+            graph = Bipartite.from_multihot(self.X, self.device)
+            return _Batch(graph, self._target(self.rows.y, self.rows.weight), None)
+        local, ids = touched_features(self.X.select_rows(rows))
+        weight = None if self.rows.weight is None else self.rows.weight[rows]
+        return _Batch(
+            Bipartite.from_multihot(local, self.device),
+            self._target(self.rows.y[rows], weight),
+            torch.from_numpy(ids.astype(np.int64)).to(self.device),
+        )
 
     def masks(self, batch: _Batch) -> Tensor:
         """Masks (S, D) of one iteration, over the features of the batch."""
@@ -228,31 +268,51 @@ class _Run:
             return Edges.of(X)
         return drop_edges(X, rho, self.edge_rng, self.settings.drop_edge_directed)
 
+    def loss(
+        self,
+        X: Bipartite,
+        kept: Tensor,
+        edges: Edges,
+        target: _Target,
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        """The loss of one mask, or the mean of several."""
+        mixed, device = self.settings.mixed_precision, torch.device(self.device)
+        with torch.autocast(device.type, torch.bfloat16) if mixed else nullcontext():
+            outputs = self.model(X, kept, edges, ids)
+        # WHY: a loss in bfloat16 would round to three digits.
+        return mean_loss(self.settings.loss, full_precision(outputs), target.y, target.weight)
+
     def erase(self, kept: Tensor, batch: _Batch) -> None:
         """Set the embeddings of hidden features to zero in place."""
         hidden = (~kept).nonzero()[:, 0]
         with torch.no_grad():
             self.model.W[hidden if batch.ids is None else batch.ids[hidden]] = 0
 
-    def validation_views(self, X: MultiHot, y: NDArray[np.integer]) -> _Validation:
+    def validation_views(self, rows: Rows) -> _Validation:
         """What the validation loss of every epoch is computed from, built once."""
+        X = rows.X
         graph = Bipartite.from_multihot(MultiHot.stack([self.X, X]), self.device)
         rng_state = self.mask_rng.get_state()
         # A plain network is validated as it will be used: with all of its features.
         plain = self.model.extrapolator is None
         masks = torch.ones(1, X.n_features, dtype=torch.bool) if plain else self._draw()
         self.mask_rng.set_state(rng_state.clone())  # WHY: validation must not change the run
-        return _Validation(
-            Bipartite.from_multihot(X, self.device), graph, self._int64(y), masks.to(self.device)
-        )
+        target = self._target(rows.y, rows.weight)
+        view = Bipartite.from_multihot(X, self.device)
+        return _Validation(view, graph, target, masks.to(self.device))
 
     @torch.no_grad()
     def validation_loss(self, views: _Validation) -> float:
-        """The loss over all masks; all S at once where the graph is the same for all of them."""
-        X, graph, y, masks = views.X, views.graph, views.y, views.masks
+        """The loss over all masks; many at once where the graph is the same for all of them."""
+        X, graph, target, masks = views.X, views.graph, views.target, views.masks
         redraw = self.settings.redraw_validation and self.model.extrapolator is not None
         if not redraw and not self.settings.columns_only:
-            return float(log_loss(self.model(X, masks.T, Edges.of(graph)), y))
+            n_states = (graph.n_rows + graph.n_features) * self.model.W.size(1)
+            parts = torch.split(masks, max(1, _STATES_AT_ONCE // n_states))
+            shares = [len(part) / len(masks) for part in parts]
+            means = [self.loss(X, part.T, Edges.of(graph), target) for part in parts]
+            return float(sum(m * share for m, share in zip(means, shares, strict=True)))
         losses = []
         for kept in self._draw().to(self.device) if redraw else masks:
             X_s, seen = X, graph
@@ -260,7 +320,7 @@ class _Run:
                 X_s, seen = X.keep_features(kept), graph.keep_features(kept)
             # REFERENCE: DropEdge in validation too.
             edges = self.edges(seen, self.settings.drop_edge if redraw else 0.0)
-            losses.append(log_loss(self.model(X_s, kept, edges), y))
+            losses.append(self.loss(X_s, kept, edges, target))
         return float(torch.stack(losses).mean())
 
     def end_of_epoch(
@@ -282,6 +342,13 @@ class _Run:
             state = self.model.state_dict()
             self.best_state = {name: value.clone() for name, value in state.items()}
 
+    def out_of_patience(self, history: History) -> bool:
+        """Whether epochs are left but none of the last ones was better than the best."""
+        number, patience = history.epochs[-1].number, self.settings.patience
+        if patience is None or number == self.settings.epochs:
+            return False
+        return number - history.best_epoch >= patience
+
     def restore_best(self) -> None:
         """Put the weights of the best epoch back into the model."""
         if self.best_state is not None:
@@ -300,33 +367,10 @@ class _Run:
             means = field_means(self.model.W[order][: int(trained.sum())], fields[order])
             self.model.W[order[int(trained.sum()) :]] = means[int(trained.sum()) :]
 
-    def _int64(self, values: NDArray[np.integer]) -> Tensor:
-        return torch.from_numpy(np.asarray(values, np.int64)).to(self.device)
-
-
-def _check(model: FATE, name: str, X: MultiHot, y: ArrayLike) -> tuple[MultiHot, NDArray[np.int64]]:
-    """Rows and labels that the model can be trained or validated with."""
-    labels = np.asarray(y)
-    if labels.ndim != 1 or labels.dtype.kind not in "iub":
-        raise InputError(
-            f"{name} labels have the type {labels.dtype} and the shape {labels.shape}: "
-            "give one class number, from 0, for each row."
-        )
-    if X.n_features != len(model.W):
-        raise InputError(f"{name} rows have {X.n_features} features, the model {len(model.W)}.")
-    if X.n_rows != len(labels):
-        raise InputError(f"{name}: {X.n_rows} rows but {len(labels)} labels.")
-    if X.n_rows == 0:
-        raise InputError(f"there are no {name} rows.")
-    labels = labels.astype(np.int64)
-    n_classes = max(2, int(model.backbone.n_outputs))  # type: ignore[arg-type]
-    if not 0 <= labels.min() <= labels.max() < n_classes:
-        raise InputError(
-            f"{name} labels run from {labels.min()} to {labels.max()}, "
-            f"but the model's classes from 0 to {n_classes - 1}."
-        )
-    if name == "training" and labels.min() == labels.max():
-        raise InputError(
-            f"all training labels are {labels[0]}: a classifier needs two classes or more."
-        )
-    return X, labels
+    def _target(self, y: NDArray[Any], weight: NDArray[np.float64] | None) -> _Target:
+        """Targets on the device, floating ones in the model's precision."""
+        dtype = self.model.W.dtype
+        target = torch.from_numpy(y).to(self.device, torch.int64 if y.dtype.kind == "i" else dtype)
+        if weight is None:
+            return _Target(target, None)
+        return _Target(target, torch.from_numpy(weight).to(self.device, dtype))

@@ -8,24 +8,44 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["accuracy", "log_loss", "probabilities", "roc_auc"]
+__all__ = ["accuracy", "log_loss", "probabilities", "roc_auc", "weighted_mean"]
 
 
-def log_loss(logits: Tensor, y: Tensor) -> Tensor:
+def log_loss(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
     """Mean log-loss of logits (N, C) or (N, S, C), of one output (sigmoid) or C classes (softmax).
 
     Parameters
     ----------
     y
         (N,) class numbers, int64.
+    weight
+        (N,) of the rows; None for equal ones.
     """
     n_outputs = logits.size(-1)
     y = y.view(-1, *[1] * (logits.dim() - 2)).expand(logits.shape[:-1]).reshape(-1)
     flat = logits.reshape(-1, n_outputs)
+    reduction = "mean" if weight is None else "none"
     if n_outputs == 1:
-        return F.binary_cross_entropy_with_logits(flat[:, 0], y.to(flat.dtype))
-    # WHY: classes first is more than twice as fast for few classes, and free after `MLP`.
-    return F.cross_entropy(flat.T[None], y[None])
+        target = y.to(flat.dtype)
+        loss = F.binary_cross_entropy_with_logits(flat[:, 0], target, reduction=reduction)
+    else:
+        # WHY: classes first is more than twice as fast for few classes, and free after `MLP`.
+        loss = F.cross_entropy(flat.T[None], y[None], reduction=reduction)
+    return loss if weight is None else weighted_mean(loss.view(logits.shape[:-1]), weight)
+
+
+def weighted_mean(each: Tensor, weight: Tensor | None) -> Tensor:
+    """Mean of (N, ...), weighted over its first axis by (N,): sum w l / sum w; a plain one without.
+
+    Examples
+    --------
+    >>> weighted_mean(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 1.0]))
+    tensor(2.)
+    """
+    if weight is None:
+        return each.mean()
+    of_row = each.reshape(len(weight), -1).mean(1)
+    return (of_row * weight).sum() / weight.sum()
 
 
 def probabilities(logits: Tensor) -> Tensor:

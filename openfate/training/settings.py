@@ -6,9 +6,10 @@ The table behind each choice is in `docs/paper-and-code.md`; M1, T1 ... are its 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from openfate.errors import InputError
+from openfate.training.losses import Loss
 
 __all__ = ["Compat", "Settings"]
 
@@ -19,8 +20,9 @@ _CHOICES = {
     "unit": ("feature", "field"),
     "reading": ("mask", "columns"),
     "untrained": ("field_mean", "leave"),
+    "loss": get_args(Loss),
 }
-_LEAST = {"n_folds": 2, "n_draws": 1, "epochs": 1, "n_kept": 1, "batch_size": 1}
+_LEAST = {"n_folds": 2, "n_draws": 1, "epochs": 1, "n_kept": 1, "batch_size": 1, "patience": 1}
 _REAL = {"drop_edge": 1.0, "left_out": 1.0, "lr": 1e12, "lr_extrapolator": 1e12}
 
 
@@ -58,6 +60,15 @@ class Settings:
         of its field, or zero; "leave" keeps what the model holds (REFERENCE: its random start).
     epochs, lr, lr_extrapolator, batch_size
         Epochs, Adam's two learning rates, rows in a mini-batch (None: all at once).
+    patience
+        Stop after so many epochs without a better validation loss; None, or without validation
+        rows: never.
+    mixed_precision
+        Layers in bfloat16, where a GPU is made for it; sums over edges, losses and weights stay in
+        float32.
+    loss
+        "log_loss": of classes; "multilabel": of K labels of 0 and 1; "squared_error" and
+        "absolute_error": of a number, which is best scaled to about one by the caller.
     """
 
     masking: Literal["n_fold", "k_shot", "leave_out", "none"] = "n_fold"
@@ -79,6 +90,9 @@ class Settings:
     lr: float = 1e-2
     lr_extrapolator: float = 1e-3
     batch_size: int | None = None
+    patience: int | None = None
+    mixed_precision: bool = False
+    loss: Loss = "log_loss"
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

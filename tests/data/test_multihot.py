@@ -79,6 +79,97 @@ def test_stacking_equals_dense_concatenation(parts):
     assert np.array_equal(stacked.to_dense(), np.concatenate([dense_of(part) for part in parts]))
 
 
+# ---- values --------------------------------------------------------------------------------
+
+
+@st.composite
+def valued_rows(draw) -> tuple[list[list[int]], list[list[float]]]:
+    """Rows of ids, and a value for each id; zero and repeated ids among them."""
+    rows = draw(any_rows)
+    numbers = st.floats(-100, 100, width=32)
+    return rows, [draw(st.lists(numbers, min_size=len(r), max_size=len(r))) for r in rows]
+
+
+def dense_values(rows: list[list[int]], values: list[list[float]]) -> np.ndarray:
+    """(N, D) values, the last of a repeated id."""
+    dense = np.zeros((len(rows), D), dtype=np.float32)
+    for i, (row, numbers) in enumerate(zip(rows, values, strict=True)):
+        for j, number in zip(row, numbers, strict=True):
+            dense[i, j] = number
+    return dense
+
+
+def assert_is(X: MultiHot, dense: np.ndarray, entries: np.ndarray) -> None:
+    """Values and entries, among them those of value zero, are those of the dense matrices."""
+    assert X.values is not None and X.values.dtype == np.float32
+    assert X.to_dense().dtype == np.float32
+    assert np.array_equal(X.to_dense(), dense)
+    ones = MultiHot(X.row_ptr, X.ids, X.n_features)
+    assert np.array_equal(ones.to_dense(), entries)
+
+
+@given(valued_rows())
+def test_from_rows_keeps_the_last_value_of_a_repeated_id(table):
+    assert_is(MultiHot.from_rows(table[0], D, table[1]), dense_values(*table), dense_of(table[0]))
+
+
+@given(valued_rows())
+def test_from_entries_keeps_the_last_value_of_a_repeated_entry(table):
+    rows, values = table
+    entries = [(i, j) for i, row in enumerate(rows) for j in row]
+    row, feature = np.array(entries, dtype=np.int64).reshape(-1, 2).T
+    numbers = [number for row_values in values for number in row_values]
+    X = MultiHot.from_entries(row, feature, len(rows), D, values=numbers)
+    assert_is(X, dense_values(*table), dense_of(rows))
+
+
+@given(valued_rows(), st.data())
+def test_values_follow_selected_rows(table, data):
+    n_rows = len(table[0])
+    at = data.draw(st.lists(st.integers(0, n_rows - 1), max_size=9)) if n_rows else []
+    at = np.array(at, dtype=int)
+    X = MultiHot.from_rows(table[0], D, table[1]).select_rows(at)
+    assert_is(X, dense_values(*table)[at], dense_of(table[0])[at])
+
+
+@given(valued_rows(), st.lists(st.integers(0, D - 1), unique=True))
+def test_values_follow_selected_features_and_widening(table, features):
+    at = np.array(features, dtype=int)
+    dense, entries = dense_values(*table)[:, at], dense_of(table[0])[:, at]
+    X = MultiHot.from_rows(table[0], D, table[1]).select_features(features)
+    assert_is(X, dense, entries)
+    wider = (0, 0), (0, D - len(at))
+    assert_is(X.widen(D), np.pad(dense, wider), np.pad(entries, wider))
+
+
+@given(st.lists(st.tuples(valued_rows(), st.booleans()), min_size=1, max_size=4))
+def test_stacking_gives_ones_to_parts_without_values(parts):
+    stacked = MultiHot.stack(
+        [MultiHot.from_rows(rows, D, values if has else None) for (rows, values), has in parts]
+    )
+    entries = np.concatenate([dense_of(table[0]) for table, _ in parts])
+    dense = [dense_values(*table) if has else dense_of(table[0]) for table, has in parts]
+    if any(has for _, has in parts):
+        assert_is(stacked, np.concatenate(dense), entries)
+    else:
+        assert stacked.values is None
+
+
+def test_from_fixed_keeps_the_order_of_the_values():
+    X = MultiHot.from_fixed([[3, 1], [0, 5]], D, values=[[0.5, 1], [2, 0]])
+    assert X.values.tolist() == [0.5, 1, 2, 0]
+    assert X.width == 2 and X.feature_degree.tolist() == [1, 1, 0, 1, 0, 1]
+
+
+def test_a_matrix_without_values_stays_one_of_bytes():
+    X = MultiHot.from_rows([[0, 2], [1]], D)
+    for part in (X, X.select_rows([1]), X.select_features([1]), X.widen(9), MultiHot.stack([X, X])):
+        assert part.values is None and part.to_dense().dtype == np.int8
+
+
+# ---- shapes and refusals -------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("rows", "width"), [([], None), ([[], []], 0), ([[1, 2], [0, 3]], 2), ([[1], [0, 3]], None)]
 )
@@ -179,6 +270,37 @@ def test_widening_adds_empty_columns():
         (
             lambda: MultiHot(np.array([0, 1]), np.array([0, 1], np.int32), 6),
             "row_ptr must run from 0 to 2 (the number of ids).",
+        ),
+        (
+            lambda: MultiHot.from_rows([[0, 1], [1]], 3, values=[[1.0, 2.0], [np.nan]]),
+            "the value of feature id 1 is nan (entry 2): "
+            "values must be finite in float32; leave out what is missing.",
+        ),
+        (
+            lambda: MultiHot.from_entries([0], [2], 1, 3, values=[1e39]),
+            "the value of feature id 2 is inf (entry 0): "
+            "values must be finite in float32; leave out what is missing.",
+        ),
+        (
+            lambda: MultiHot.from_entries([0, 0], [1, 2], 1, 3, values=[1.0]),
+            "values must have the shape of the ids, (2,), not (1,): one for each.",
+        ),
+        (
+            lambda: MultiHot.from_fixed([[0, 1]], 3, values=[1.0, 2.0]),
+            "values must have the shape of the ids, (1, 2), not (2,): one for each.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[0], [1, 2]], 3, values=[[1.0], [1.0]]),
+            "row 1 has 2 ids and 1 values: give one for each id.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[0]], 3, values=[[1.0], []]),
+            "there are 1 rows of ids and 2 rows of values.",
+        ),
+        (
+            lambda: MultiHot(np.array([0, 1]), np.array([1], np.int32), 3, np.ones(1)),
+            "values must be float32 of the shape (1,), one for each id, "
+            "not float64 of the shape (1,).",
         ),
     ],
 )

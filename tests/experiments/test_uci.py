@@ -51,6 +51,15 @@ def test_a_finished_method_is_not_run_again_and_a_new_one_is_added(tmp_path):
     assert wider.finished() is not None
 
 
+def test_a_record_from_before_a_setting_was_added_counts_as_its_default(tmp_path):
+    (plan,) = plans(tmp_path, trials=1)
+    run_trial(plan)
+    record = json.loads(plan.path.read_text())
+    del record["settings"]["patience"]
+    plan.path.write_text(json.dumps(record))
+    assert plan.finished() is not None
+
+
 def test_other_settings_go_to_another_folder(tmp_path):
     (plan,) = plans(tmp_path, trials=1)
     (other,) = plans(tmp_path, trials=1, changes={"epochs": 2, "drop_edge": 0.2})

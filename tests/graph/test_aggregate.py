@@ -7,7 +7,7 @@ import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import assert_near, bipartite, multihot, random_table
+from reference import assert_near, bipartite, multihot, random_table, random_values
 
 from openfate.graph.aggregate import (
     features_to_rows,
@@ -116,3 +116,65 @@ def test_padded_sums_keep_node_zero_at_zero(device):
     at_features = sum_at_features(graph, pad(random(0, 7, 3).to(device)))
     assert at_rows.shape == (8, 3) and not at_rows[0].any()
     assert at_features.shape == (7, 3) and not at_features[0].any()
+
+
+# ---- values --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("trailing", [(1,), (8,), (3, 8)], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("fast", "naive", "side"), PAIRS, ids=["to_rows", "to_features"])
+def test_valued_sums_and_gradients_equal_the_double_loop(
+    fast, naive, side, shape, trailing, dtype, device
+):
+    for seed in range(3):
+        X, values = random_table(seed, *shape), random_values(seed, *shape)
+        table = random(seed, shape[side], *trailing, dtype=dtype)
+        weight = random(seed + 1, shape[1 - side], *trailing, dtype=dtype)
+        moved = table.to(device).requires_grad_()
+        out = fast(bipartite(X, device, values), moved)
+        assert out.dtype == dtype
+        assert_near(out.cpu(), naive(X, table, values), TOLERANCE[dtype])
+        (grad,) = torch.autograd.grad((out * weight.to(device)).sum(), moved)
+        assert_near(grad.cpu(), naive(X.T, weight, values.T), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("fast", "naive", "side"), PAIRS, ids=["to_rows", "to_features"])
+def test_gradcheck_with_values(fast, naive, side):
+    X, values = random_table(3), random_values(3)
+    graph = bipartite(X, values=values).keep_edges(torch.arange(int(X.sum())) % 3 > 0)
+    table = random(0, X.shape[side], 2, 3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: fast(graph, t), table)
+    assert torch.autograd.gradgradcheck(lambda t: fast(graph, t), table)
+
+
+@pytest.mark.parametrize(("fast", "naive", "side"), PAIRS, ids=["to_rows", "to_features"])
+def test_dropped_edges_add_nothing_whatever_their_value(fast, naive, side, device):
+    X, values = random_table(5), random_values(5) * 2**20
+    kept = torch.arange(6) % 2 == 0
+    graph = bipartite(X, device, values).keep_features(kept.to(device))
+    table = random(0, X.shape[side], 3)
+    assert_near(fast(graph, table.to(device)).cpu(), naive(X * kept, table, values), 1e-12)
+
+
+@pytest.mark.parametrize(("fast", "naive", "side"), PAIRS, ids=["to_rows", "to_features"])
+def test_values_of_one_equal_no_values(fast, naive, side, device):
+    X = random_table(6)
+    table = random(0, X.shape[side], 9).to(device)
+    ones = fast(bipartite(X, device, torch.ones_like(X)), table)
+    assert_near(ones, fast(bipartite(X, device), table), 1e-12)
+
+
+@pytest.mark.parametrize("with_values", [False, True])
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("fast", [features_to_rows, rows_to_features])
+def test_half_precision_is_summed_in_float32(fast, half, with_values, device):
+    X = torch.ones(300, 300)
+    values = torch.full_like(X, 0.5) if with_values else None
+    table = torch.ones(300, 2, dtype=half, device=device, requires_grad=True)
+    out = fast(bipartite(X, device, values), table)
+    assert out.dtype == torch.float32
+    assert out.unique().tolist() == [150.0 if with_values else 300.0]  # bfloat16 stops at 256
+    out.sum().backward()
+    assert table.grad.dtype == half

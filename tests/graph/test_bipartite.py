@@ -7,7 +7,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import bipartite, dense_by_feature, dense_by_row, multihot, random_table
+from reference import (
+    bipartite,
+    dense_by_feature,
+    dense_by_row,
+    multihot,
+    random_table,
+    random_values,
+)
 
 from openfate.graph.bipartite import Bipartite, Edges, segment_sums, touched_features
 
@@ -108,3 +115,57 @@ def test_touched_features_are_the_columns_that_are_not_empty(seed):
 def test_rows_without_features_touch_none():
     local, ids = touched_features(multihot(torch.zeros(3, 4)))
     assert (local.n_rows, local.n_features, len(ids)) == (3, 0, 0)
+
+
+# ---- values --------------------------------------------------------------------------------
+
+
+def assert_carries(graph: Bipartite, X: torch.Tensor, values: torch.Tensor) -> None:
+    """Both lists carry the values of X's edges, and the degrees count them, also those of zero."""
+    assert_is(graph, X)
+    assert torch.equal(dense_by_row(graph, with_values=True), X.double() * values)
+    assert torch.equal(dense_by_feature(graph, with_values=True), X.double() * values)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_both_directions_carry_the_values(shape, share, device):
+    X, values = random_table(0, *shape, share), random_values(0, *shape)
+    assert_carries(bipartite(X, device, values), X, values)
+
+
+@given(seeds)
+def test_values_survive_dropped_edges_and_dropped_features(seed):
+    X, values = random_table(seed), random_values(seed)
+    rng = torch.Generator().manual_seed(seed)
+    keep = torch.rand(int(X.sum()), generator=rng) < 0.5
+    kept = torch.rand(6, generator=rng) < 0.5
+    left = X.clone()
+    left[X == 1] = keep.double()
+    graph = bipartite(X, values=values).keep_edges(keep)
+    assert_carries(graph, left, values)
+    assert_carries(graph.keep_features(kept), left * kept, values)
+
+
+@given(seeds)
+def test_touched_features_keep_their_values(seed):
+    X, values = random_table(seed), random_values(seed)
+    local, ids = touched_features(multihot(X, values))
+    assert np.array_equal(local.to_dense(), (X * values)[:, ids].numpy())
+    assert local.nnz == int(X.sum())
+
+
+def test_a_graph_without_values_has_none():
+    X = random_table(4)
+    for graph in (bipartite(X), bipartite(X, values=random_values(4)).without_values()):
+        assert graph.value is None and graph.value_by_feature is None
+        assert_is(graph, X)
+
+
+def test_tables_in_memory_that_cannot_be_written_are_taken():
+    """As a memory-mapped file gives them: torch would warn about tensors that share it."""
+    X, values = random_table(5), random_values(5)
+    table = multihot(X, values)
+    for array in (table.row_ptr, table.ids, table.values):
+        array.setflags(write=False)
+    assert_carries(Bipartite.from_multihot(table), X, values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import reference
 import torch
-from reference import assert_near, bipartite, random_table
+from reference import assert_near, bipartite, random_table, random_values
 
 from openfate.models.baselines import average, cooccurrence, knn, pooling
 
@@ -75,3 +75,14 @@ def test_a_new_feature_without_rows_gets_a_finite_embedding(estimate):
 def test_without_new_features_the_embeddings_stay(estimate):
     W, X = make(0)
     assert torch.equal(estimate(W, bipartite(X[:, :D])), W)
+
+
+def test_values_weigh_what_is_pooled_and_leave_similarities_alone():
+    W, X = make(1)
+    values = random_values(1, *X.shape)
+    graph = bipartite(X, values=values)
+    assert torch.equal(cooccurrence(graph, D), cooccurrence(bipartite(X), D))
+    assert torch.equal(knn(W, graph), knn(W, bipartite(X)))
+    row_means = ((X * values)[:, :D] @ W) / X[:, :D].sum(1, keepdim=True).clamp(min=1)
+    expected = ((X * values)[:, D:].T @ row_means) / X[:, D:].sum(0)[:, None].clamp(min=1)
+    assert_near(pooling(W, graph)[D:], expected, 1e-12)

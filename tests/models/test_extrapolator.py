@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import pytest
 import reference
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from reference import (
     adjacency,
     assert_near,
@@ -14,10 +17,12 @@ from reference import (
     dense_by_feature,
     dense_by_row,
     random_table,
+    random_values,
 )
 from torch import Tensor, nn
 
 from openfate.errors import InputError
+from openfate.graph.aggregate import rows_to_features
 from openfate.graph.bipartite import Edges
 from openfate.models.extrapolator import GCN, SGC, GraphSAGE, walk
 
@@ -32,9 +37,11 @@ MODELS = {
 DROPPED = ["all edges", "dropped", "dropped apart", "no edges"]
 
 
-def make_edges(seed: int, dropped: str, shape: tuple[int, int] = (7, 6)) -> Edges:
+def make_edges(
+    seed: int, dropped: str, shape: tuple[int, int] = (7, 6), values: Tensor | None = None
+) -> Edges:
     """A random table with empty rows and features, its edges dropped in one way or another."""
-    graph = bipartite(random_table(seed, *shape))
+    graph = bipartite(random_table(seed, *shape), values=values)
     rng = torch.Generator().manual_seed(seed)
     one, other = (torch.rand(graph.n_edges, generator=rng) < 0.6 for _ in range(2))
     if dropped == "dropped apart":
@@ -53,19 +60,22 @@ def make(name: str, seed: int, dtype: torch.dtype = torch.float64) -> tuple[nn.M
     return model, torch.randn(6, WIDTH, dtype=dtype, requires_grad=True)
 
 
-def dense_twin(model: nn.Module, states: Tensor, edges: Edges) -> Tensor:
+def dense_twin(
+    model: nn.Module, states: Tensor, edges: Edges, values: Tensor | None = None
+) -> Tensor:
     """The reference with the model's own parameters."""
     ways = dense_by_row(edges.to_rows), dense_by_feature(edges.to_features)
     if isinstance(model, GCN):
         bias = model.bias if model.bias is not None else torch.zeros(model.n_layers, WIDTH)
-        return reference.gcn(states, *ways, list(model.P), list(bias.to(states.dtype)))
+        return reference.gcn(states, *ways, list(model.P), list(bias.to(states.dtype)), values)
     if isinstance(model, SGC):
-        return reference.sgc(states, *ways, model.linear.weight, model.linear.bias, model.n_layers)
+        affine = model.linear.weight, model.linear.bias
+        return reference.sgc(states, *ways, *affine, model.n_layers, values)
     layers = [
         (neighbour.weight, neighbour.bias, root.weight)
         for neighbour, root in zip(model.neighbour, model.root, strict=True)
     ]
-    return reference.sage(states, *ways, layers, model.normalize)
+    return reference.sage(states, *ways, layers, model.normalize, values)
 
 
 def pyg_twin(model: nn.Module, states: Tensor, edges: Edges) -> Tensor:
@@ -196,3 +206,111 @@ def test_devices_agree(name, device):
 def test_an_extrapolator_without_layers_is_refused(kind, n_layers):
     with pytest.raises(InputError, match=f"n_layers={n_layers}: an extrapolator needs one layer"):
         kind(8, n_layers)
+
+
+# ---- values --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dropped", DROPPED)
+@pytest.mark.parametrize("name", MODELS)
+def test_forward_and_gradients_with_values_equal_the_dense_twin(name, dropped, dtype):
+    for seed in range(3):
+        model, states = make(name, seed, dtype)
+        values = random_values(seed)
+        edges = make_edges(seed, dropped, values=values)
+        expected = dense_twin(model, states, edges, values)
+        assert_same(model, states, model(states, edges), expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (1, 6), (25, 6)], ids=str)
+@pytest.mark.parametrize("name", ["gcn4", "gcn5", "sgc2", "sage2-l2"])
+def test_any_number_of_valued_rows_equals_the_dense_twin(name, shape):
+    model, states = make(name, seed=2)
+    values = random_values(2, *shape)
+    edges = make_edges(2, "dropped apart", shape, values)
+    assert_same(model, states, model(states, edges), dense_twin(model, states, edges, values))
+
+
+@pytest.mark.parametrize("name", ["gcn4", "sgc2", "sage2", "sage2-l2"])
+def test_many_masks_at_once_with_values_equal_single_runs(name):
+    model, _ = make(name, seed=3)
+    edges = make_edges(3, "dropped apart", values=random_values(3))
+    wide = torch.randn(6, 4, WIDTH, dtype=torch.float64, requires_grad=True)
+    single = torch.stack([model(wide[:, s], edges) for s in range(4)], 1)
+    assert_same(model, wide, model(wide, edges), single)
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+def test_gradcheck_of_the_walk_with_values(dropped):
+    edges = make_edges(5, dropped, values=random_values(5))
+    states = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s: walk(s, edges, 3, constant=True)[0], states)
+
+
+@pytest.mark.parametrize("name", ["gcn4", "sgc2", "sage2-l2"])
+def test_devices_agree_on_values(name, device):
+    model, states = make(name, seed=7, dtype=torch.float32)
+    X, values = random_table(7), random_values(7)
+    expected = dense_twin(model, states, Edges.of(bipartite(X)), values)
+    graph = bipartite(X, device, values)
+    assert_near(model.to(device)(states.to(device), Edges.of(graph)).cpu(), expected, 1e-5)
+
+
+# ---- the running form ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("with_values", [False, True])
+@pytest.mark.parametrize("dropped", DROPPED)
+@pytest.mark.parametrize("name", ["sage2", "sage2-l2"])
+def test_sums_of_row_messages_give_the_same_states_exactly(name, dropped, with_values, dtype):
+    for seed in range(4):
+        model, states = make(name, seed, dtype)
+        values = random_values(seed) if with_values else None
+        graph = make_edges(seed, dropped, values=values).to_rows
+        sums = rows_to_features(graph, model.row_messages(states, graph))
+        running = model.from_sums(states, sums, graph.feature_degree)
+        assert torch.equal(running, model(states, Edges.of(graph)))
+
+
+@pytest.mark.parametrize("with_values", [False, True])
+@pytest.mark.parametrize("name", ["sage2", "sage2-l2"])
+@given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 12), max_size=4))
+def test_sums_over_batches_of_rows_add_up(name, with_values, seed, cuts):
+    model, states = make(name, seed, torch.float32)
+    X = random_table(seed, 12, 6)
+    values = random_values(seed, 12, 6) if with_values else torch.ones_like(X)
+    sums, counts = torch.zeros(6, WIDTH, dtype=torch.float64), torch.zeros(6, dtype=torch.int64)
+    for start, end in itertools.pairwise([0, *sorted(cuts), 12]):
+        part = bipartite(X[start:end], values=values[start:end])
+        sums += rows_to_features(part, model.row_messages(states, part)).double()
+        counts += part.feature_degree.long()
+    whole = model(states, Edges.of(bipartite(X, values=values)))
+    running = model.from_sums(states, sums, counts)
+    assert running.dtype == torch.float32
+    assert_near(running, whole, 1e-5)
+
+
+def test_a_feature_without_rows_hears_a_mean_of_zero():
+    model, states = make("sage2", 0)
+    nothing = model.from_sums(states, torch.zeros(6, WIDTH).double(), torch.zeros(6))
+    graph = bipartite(torch.zeros(3, 6))
+    assert torch.equal(nothing, model(states, Edges.of(graph)))
+
+
+@pytest.mark.parametrize("n_layers", [1, 3])
+def test_only_two_layers_have_a_running_form(n_layers):
+    model, graph = GraphSAGE(WIDTH, n_layers), bipartite(random_table(0))
+    states = torch.zeros(6, WIDTH)
+    message = (
+        f"this GraphSAGE has n_layers={n_layers}: only 2 layers have a running form, "
+        "because only there the message of a row depends on that row alone."
+    )
+    for call in (
+        lambda: model.row_messages(states, graph),
+        lambda: model.from_sums(states, states, graph.feature_degree),
+    ):
+        with pytest.raises(InputError) as error:
+            call()
+        assert str(error.value) == message

@@ -7,7 +7,7 @@ import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import assert_near, bipartite, multihot, random_table
+from reference import assert_near, bipartite, multihot, random_table, random_values
 from torch import Tensor, nn
 
 from openfate.errors import InputError
@@ -57,6 +57,15 @@ def test_a_training_step_and_its_gradients_equal_the_dense_twin(recompose, extra
     mine = torch.autograd.grad(ours.square().sum(), wrt)
     for a, b in zip(mine, torch.autograd.grad(theirs.square().sum(), wrt), strict=True):
         assert_near(a, b, 1e-12)
+
+
+@pytest.mark.parametrize("extrapolator", [*EXTRAPOLATORS, None])
+@pytest.mark.parametrize("recompose", COMPOSITIONS)
+def test_values_multiply_the_embeddings_of_a_row(recompose, extrapolator):
+    model, X, values = make(recompose, extrapolator), random_table(0), random_values(0)
+    graph = bipartite(X, values=values)
+    theirs = dense_logits(model, X * values, KEPT, Edges.of(graph))
+    assert_near(model(graph, KEPT, Edges.of(graph)), theirs, 1e-12)
 
 
 @pytest.mark.parametrize("recompose", COMPOSITIONS)

@@ -8,10 +8,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import reference
 import torch
-from reference import assert_near, bipartite, dense_by_feature, dense_by_row, multihot, random_table
-from torch import Tensor
+from algorithm import (
+    BASE,
+    FIELDS,
+    SEED,
+    WIDTH,
+    D,
+    N,
+    algorithm_1,
+    distance,
+    draw_masks,
+    make_model,
+    make_rows,
+)
+from reference import assert_near, bipartite
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError, OpenFATEError
@@ -19,90 +30,9 @@ from openfate.graph.bipartite import Bipartite, Edges
 from openfate.models.backbone import MLP
 from openfate.models.extrapolator import GCN, GraphSAGE
 from openfate.models.fate import FATE
-from openfate.training.dropedge import drop_edges
 from openfate.training.loop import train
-from openfate.training.masking import k_shot, leave_out, n_fold
 from openfate.training.metrics import log_loss
 from openfate.training.settings import Settings
-
-N, D, WIDTH, SEED = 12, 8, 4, 3
-FIELDS = np.array([0, 0, 1, 1, 2, 2, 3, 3])
-BASE = Settings(epochs=6, n_folds=3, n_draws=3, lr=0.02, lr_extrapolator=0.01)
-
-
-def make_rows(seed: int = 0) -> tuple[MultiHot, np.ndarray]:
-    """Twelve rows, the first without features, and their labels; feature 1 has no row."""
-    X = random_table(seed, N, D, share=0.5)
-    return multihot(X), np.random.default_rng(seed).permutation(np.arange(N) % 3)
-
-
-def make_model(g: torch.nn.Module | str | None = "gcn", recompose: str = "masked") -> FATE:
-    """In double precision, so that two algorithms that agree agree to many digits."""
-    torch.manual_seed(0)
-    extrapolator = GCN(WIDTH, 2) if g == "gcn" else g
-    return FATE(D, MLP(WIDTH, 3), extrapolator, recompose=recompose).double()
-
-
-def distance(one: FATE, other: FATE) -> float:
-    pairs = zip(one.parameters(), other.parameters(), strict=True)
-    return max(float((a - b).detach().abs().max()) for a, b in pairs)
-
-
-# ---- Algorithm 1, slowly -------------------------------------------------------------------
-
-
-def draw_masks(s: Settings, rng: torch.Generator) -> Tensor:
-    if s.masking == "n_fold":
-        return n_fold(D, s.n_folds, rng, s.reference_folds)
-    if s.masking == "k_shot":
-        units = torch.from_numpy(FIELDS) if s.unit == "field" else torch.arange(D)
-        return k_shot(units, s.n_kept, s.n_draws, rng)
-    return leave_out(D, s.left_out, rng) if s.masking == "leave_out" else torch.ones(1, D).bool()
-
-
-def dense_loss(model: FATE, X: Tensor, y: Tensor, kept: Tensor, edges: Edges) -> Tensor:
-    """The loss of one mask, with dense matrices throughout and the log-softmax written out."""
-    g = model.extrapolator
-
-    def extrapolate(states: Tensor) -> Tensor:
-        ways = dense_by_row(edges.to_rows), dense_by_feature(edges.to_features)
-        return reference.gcn(states, *ways, list(g.P), list(g.bias))
-
-    run_g = None if g is None else extrapolate
-    logits = reference.fate(model.W, kept, X, run_g, model.backbone, model.recompose)
-    return -(logits - logits.logsumexp(1, keepdim=True))[torch.arange(len(y)), y].mean()
-
-
-def algorithm_1(model: FATE, X: MultiHot, labels: np.ndarray, s: Settings) -> FATE:
-    """The box of the paper, on a copy of the model."""
-    model, graph, y = copy.deepcopy(model), Bipartite.from_multihot(X), torch.from_numpy(labels)
-    masks_rng, edges_rng = (torch.Generator().manual_seed(SEED + i) for i in range(2))
-    theta = torch.optim.Adam([model.W, *model.backbone.parameters()], s.lr, foreach=False)
-    omega_list = [] if model.extrapolator is None else list(model.extrapolator.parameters())
-    omega = torch.optim.Adam([*omega_list, torch.zeros(1)], s.lr_extrapolator, foreach=False)
-    model.W.data[X.feature_degree == 0] = 0
-    fixed = draw_masks(s, masks_rng) if s.masking == "leave_out" else None
-    for _ in range(s.epochs):
-        theta.zero_grad()
-        omega.zero_grad()
-        for kept in draw_masks(s, masks_rng) if fixed is None else fixed:
-            if s.overwrite_hidden:
-                model.W.data[~kept] = 0
-            G = graph.keep_features(kept) if s.reading == "columns" else graph
-            edges = Edges.of(G)
-            if model.extrapolator is not None:
-                edges = drop_edges(G, s.drop_edge, edges_rng, s.drop_edge_directed)
-            if not s.accumulate_backbone:
-                theta.zero_grad()
-            dense_loss(model, dense_by_row(G), y, kept, edges).backward()
-            theta.step()
-            if not s.async_updates:
-                omega.step()
-                omega.zero_grad()
-        if s.async_updates:
-            omega.step()
-    return model
-
 
 VARIANTS = {
     "default": {},

@@ -21,6 +21,12 @@ from openfate.training.settings import Settings
         ({"batch_size": 0}, "batch_size=0: choose a whole number from 1 up."),
         ({"lr": math.nan}, "lr=nan: choose a number from 0 to 1e+12."),
         ({"lr_extrapolator": -1.0}, "lr_extrapolator=-1.0: choose a number from 0 to 1e+12."),
+        ({"patience": 0}, "patience=0: choose a whole number from 1 up."),
+        (
+            {"loss": "hinge"},
+            "loss='hinge' is unknown: choose one of "
+            "('log_loss', 'multilabel', 'squared_error', 'absolute_error').",
+        ),
         (
             {"reading": "rows"},
             "reading='rows' is unknown: choose one of ('mask', 'columns').",
