@@ -6,12 +6,14 @@
     ├── InputError       an argument, a flag or a frame that cannot be used (also a ValueError)
     └── DataFileError    a file or folder that is missing or malformed
 
+    OpenWorldWarning     a new or missing column, or a new value, under the policy "warn"
+
 The command line prints the message on one line and exits with code 2.
 """
 
 from __future__ import annotations
 
-__all__ = ["DataFileError", "InputError", "OpenFATEError"]
+__all__ = ["DataFileError", "InputError", "OpenFATEError", "OpenWorldWarning"]
 
 
 class OpenFATEError(Exception):
@@ -24,3 +26,7 @@ class InputError(OpenFATEError, ValueError):
 
 class DataFileError(OpenFATEError):
     """A data file or folder that is missing, unreadable or malformed."""
+
+
+class OpenWorldWarning(UserWarning):
+    """A frame that differs from the training rows, where the policies say "warn"."""

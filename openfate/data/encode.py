@@ -1,30 +1,32 @@
 """Encoder: (field, value) -> feature id, the map behind the rows of X.
 
 The vocabulary only ever grows and an id, once given, never changes: that is what lets a trained
-model meet new values and new columns.  Numeric fields are cut into equal-width buckets.
-Only values and buckets that occur get an id; D is their number, N rows, d fields.
+model meet new values and new columns.  Only values and buckets that occur get an id; D is their
+number, N rows, d fields.  What happens within one field is in `codec`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+import copy
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.data.frame import Table, elements_of, numbers_of, read_table, text_of
+from openfate.data.cells import rows_of
+from openfate.data.codec import Codec, Unseen, Value
+from openfate.data.frame import Table, read_table
+from openfate.data.hashing import checked_key, random_key
 from openfate.data.multihot import MultiHot
-from openfate.data.schema import Field, Schema, infer
+from openfate.data.parts import State, state_of, to_parts
+from openfate.data.schema import Field, Schema, infer, refuse_nameless
 from openfate.errors import InputError
 
-__all__ = ["Encoder"]
+__all__ = ["Encoder", "Unseen", "Value"]
 
-Key = str | int | None  # a value's text, a bucket's number, or None for a missing cell
-Value = str | tuple[float, float] | None
-Edges = NDArray[np.float64]  # (buckets + 1,)
+Ids = NDArray[np.int32]
 
 
 class Encoder:
@@ -36,12 +38,16 @@ class Encoder:
         The fields to encode; other columns of a frame are left alone until `grow` meets them.
     missing
         "feature": a missing cell (null, NaN) is a value of its own.  "none": it gives no feature.
+    hash_key
+        The secret of the hashed fields, 1 to 64 bytes; random where it is not given.  Ids do not
+        depend on it.
 
     Notes
     -----
     Values are compared as text: the integer 1, the float 1.0 and the text "1" are one feature
     (pandas turns integers into floats where a cell is missing), the text "1.0" is another.
     A missing cell is not an unknown value: "missing" may be a feature, unknown gives none.
+    A frame may be a `Table` (see `read_table`): it is then taken apart only once.
 
     Examples
     --------
@@ -59,27 +65,34 @@ class Encoder:
     [4, 3, 5]
     """
 
-    def __init__(self, schema: Schema, missing: Literal["feature", "none"] = "feature") -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        missing: Literal["feature", "none"] = "feature",
+        hash_key: bytes | None = None,
+    ) -> None:
         if missing not in ("feature", "none"):
             raise InputError(f'missing must be "feature" or "none", not {missing!r}.')
         self.schema = schema
         self.missing: Literal["feature", "none"] = missing
-        self._edges: dict[str, Edges] = {}
-        self._ids: list[dict[Key, int]] = [{} for _ in schema]
-        self._keys: list[tuple[int, Key]] = []  # id -> (index of the field, key)
+        self._hash_key = None if hash_key is None else checked_key(hash_key)
+        self._field_of = np.empty(0, dtype=np.int32)  # (D,)
         self._fitted = False
+        self._codecs: dict[str, Codec] = {}
+        self._add_codecs(schema)
 
     # ---- learning values ---------------------------------------------------------------------
 
     def fit(self, frame: Any) -> Encoder:
         """Learn the bucket edges and the vocabulary of the schema's fields, once.
 
-        Ids go by field, then by value in sorted order, whatever the order of the rows.
+        Ids go by field, then by value in sorted order, whatever the order of the rows; hashed
+        values are in an order that tells nothing of them.
 
         Raises
         ------
         InputError
-            If it is fitted already, a field is not a column, or a numeric field is infinite.
+            If it is fitted already, a field is not a column, or a bucketed field is infinite.
 
         Examples
         --------
@@ -99,20 +112,18 @@ class Encoder:
                     f"field {name!r} is not a column of the frame; "
                     f"columns: {', '.join(table.columns) or 'none'}."
                 )
-        self._learn(table, self.schema)
+        self._become(self._learned(table, self.schema, new=()))
         self._fitted = True
         return self
 
-    def grow(self, frame: Any, schema: Schema | None = None) -> NDArray[np.int32]:
-        """Give ids to the values and columns of a frame that have none yet.
-
-        Parameters
-        ----------
-        frame
-            Rows with new values of known fields, new columns, or both.
-        schema
-            The kinds of new columns; columns it does not name are ignored.  By default every new
-            column is added, by inference.  A new numeric column takes its edges from `frame`.
+    def grow(
+        self,
+        frame: Any,
+        schema: Schema | None = None,
+        columns: Collection[str] | None = None,
+        values: Collection[str] | None = None,
+    ) -> Ids:
+        """Give ids to the values and columns of a frame that have none yet, as `grown` does.
 
         Returns
         -------
@@ -125,72 +136,109 @@ class Encoder:
         >>> encoder.grow(pl.DataFrame({"city": ["Rome", "Oslo"]})).tolist()
         [0, 1]
         """
-        table = read_table(frame)
-        known = set(self.schema.names)
-        if schema is None:
-            wanted = infer(table)
-        else:
-            wanted = schema
-            self._refuse_other_kinds(schema)
-        new = [field for field in wanted if field.name not in known and field.name in table.columns]
         first = self.n_features
-        self._learn(table, Schema([*self.schema, *new]))
+        self._become(self.grown(frame, schema, columns, values))
         return np.arange(first, self.n_features, dtype=np.int32)
 
-    def _refuse_other_kinds(self, schema: Schema) -> None:
+    def grown(
+        self,
+        frame: Any,
+        schema: Schema | None = None,
+        columns: Collection[str] | None = None,
+        values: Collection[str] | None = None,
+    ) -> Encoder:
+        """Give a copy in which what is new in a frame has ids too; it shares all that is not new.
+
+        Parameters
+        ----------
+        frame
+            Rows with new values of known fields, new columns, or both.
+        schema
+            The kinds of new columns; columns it does not name are ignored.  By default every new
+            column is added, by inference, as soon as one of its cells has a value.  A new numeric
+            column takes its edges from `frame`.
+        columns
+            The new columns that may be added; by default all.
+        values
+            The known fields that may take new values; by default all.
+
+        Returns
+        -------
+            The copy, or this encoder itself where nothing is new.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"city": ["Rome", "Oslo"]})
+        >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+        >>> encoder.grown(rows) is encoder
+        True
+        >>> encoder.grown(pl.DataFrame({"city": ["Bern"]})).n_features, encoder.n_features
+        (3, 2)
+        """
+        self._refuse_unfitted()
+        table = read_table(frame)
+        may_add, may_grow = _names("columns", columns), _names("values", values)
+        new = self._new_fields(table, schema, may_add)
+        known = [f for f in self.schema if may_grow is None or f.name in may_grow]
+        return self._learned(table, known, new)
+
+    def _new_fields(
+        self, table: Table, schema: Schema | None, may_add: Collection[str] | None
+    ) -> list[Field]:
+        names = [
+            name
+            for name in (table.columns if schema is None else schema.names)
+            if name not in self.schema and (may_add is None or name in may_add)
+        ]
+        if "" in names:
+            refuse_nameless(table)
+        if schema is None:
+            filled = [n for n in names if table.columns[n].null_count() < table.n_rows]
+            return list(infer(table.select(filled)))
         for field in schema:
-            if field.name in self.schema.names and field != self.schema[field.name]:
+            if field.name in self.schema and field not in self.schema:
                 raise InputError(
                     f"field {field.name!r} is known as {self.schema[field.name]}; "
                     f"it cannot become {field}."
                 )
+        return [schema[name] for name in names if name in table.columns]
 
-    def _learn(self, table: Table, schema: Schema) -> None:
-        # WHY: everything that can fail comes before the first change of the encoder.
-        edges = self._new_edges(table, schema)
-        every_edge = {**self._edges, **edges}
-        learned = [self._keys_in(table, field, every_edge.get(field.name)) for field in schema]
-        self._edges, self.schema = every_edge, schema
-        self._ids += [{} for _ in range(len(schema) - len(self._ids))]
-        for index, keys in enumerate(learned):
-            for key in keys:
-                if key not in self._ids[index]:
-                    self._ids[index][key] = len(self._keys)
-                    self._keys.append((index, key))
+    def _learned(self, table: Table, known: Iterable[Field], new: Collection[Field]) -> Encoder:
+        """Give a copy that has learned the columns of the given fields, or itself for nothing."""
+        encoder = copy.copy(self)
+        encoder._codecs = dict(self._codecs)
+        if new:
+            encoder.schema = Schema([*self.schema, *new])
+            encoder._add_codecs(new)
+        index = {name: i for i, name in enumerate(encoder.schema.names)}
+        field_of, first, is_changed = [self._field_of], self.n_features, bool(new)
+        for field in (f for f in (*known, *new) if f.name in table.columns):
+            codec = encoder._codecs[field.name]
+            found = codec.new_in(table)
+            if found.n_ids or found.measure is not codec.measure:
+                encoder._codecs[field.name] = codec.grown(found, first)
+                field_of.append(np.full(found.n_ids, index[field.name], dtype=np.int32))
+                first += found.n_ids
+                is_changed = True
+        if not is_changed:
+            return self
+        encoder._field_of = np.concatenate(field_of)
+        return encoder
 
-    def _new_edges(self, table: Table, schema: Schema) -> dict[str, Edges]:
-        """Edges of the numeric fields that have none and of which a value has now been seen."""
-        edges = {}
-        for field in schema:
-            if field.kind != "numeric" or field.name in self._edges:
-                continue
-            if field.bounds is not None:
-                edges[field.name] = _cut(field.n_buckets, *field.bounds)
-            elif field.name in table.columns:
-                values = numbers_of(table.columns[field.name], field.name).drop_nulls().to_numpy()
-                if not np.all(np.isfinite(values)):
-                    worst = values[~np.isfinite(values)][0]
-                    raise InputError(
-                        f"numeric field {field.name!r} holds {worst}, which leaves no edges for "
-                        "its buckets; make it finite or missing."
-                    )
-                if len(values):
-                    edges[field.name] = _cut(field.n_buckets, values.min(), values.max())
-        return edges
+    def _add_codecs(self, fields: Iterable[Field]) -> None:
+        for field in fields:
+            if field.hashed and self._hash_key is None:
+                self._hash_key = random_key()
+            key = self._hash_key if field.hashed else None
+            self._codecs[field.name] = Codec(field, self.missing == "feature", key)
 
-    def _keys_in(self, table: Table, field: Field, edges: Edges | None) -> list[Key]:
-        """Sort the keys that occur in the field's column; a missing cell comes last."""
-        if field.name not in table.columns:
-            return []
-        column = table.columns[field.name]
-        keys: list[Key] = []
-        if field.kind != "numeric":
-            text = elements_of(column, field.name)[1] if field.kind == "multivalued" else column
-            keys = text_of(text, field.name).drop_nulls().unique().sort().to_list()
-        elif edges is not None:
-            cells = numbers_of(column, field.name).drop_nulls().to_numpy()
-            keys = [int(bucket) for bucket in np.unique(_buckets(cells, edges))]
-        return [*keys, None] if self.missing == "feature" and column.null_count() else keys
+    def _become(self, other: Encoder) -> None:
+        self.__dict__.update(other.__dict__)
+
+    def _refuse_unfitted(self) -> None:
+        if not self._fitted:
+            raise InputError("this encoder has seen no rows: call fit first.")
 
     # ---- encoding ----------------------------------------------------------------------------
 
@@ -198,7 +246,9 @@ class Encoder:
         """Turn a frame into 0-1 rows with the ids given so far; never changes the encoder.
 
         Unknown values, unknown columns and absent columns give no feature.  Numbers beyond a
-        numeric field's range, infinite ones too, fall into its first or last bucket.
+        numeric field's range, infinite ones too, fall into its first or last bucket.  Where a
+        field has ``numeric="value"`` the rows have values: the standardised number, within -5 and
+        5, there, and one elsewhere.
 
         Examples
         --------
@@ -208,63 +258,52 @@ class Encoder:
         array([[1, 1],
                [0, 1]], dtype=int8)
         """
-        if not self._fitted:
-            raise InputError("this encoder has seen no rows: call fit first.")
+        self._refuse_unfitted()
         table = read_table(frame)
-        single, row, feature = [], [], []
-        for field, ids in zip(self.schema, self._ids, strict=True):
-            if field.name not in table.columns:
-                continue
-            column = table.columns[field.name]
-            if field.kind == "multivalued":
-                at, found = self._encode_lists(column, field, ids)
-                row.append(at)
-                feature.append(found)
-            else:
-                single.append(self._encode_cells(column, field, ids))
-        if not row:
-            return _from_cells(single, table.n_rows, self.n_features)
-        for found in single:
-            row.append(np.flatnonzero(found >= 0))
-            feature.append(found[found >= 0])
-        return MultiHot.from_entries(
-            np.concatenate(row), np.concatenate(feature), table.n_rows, self.n_features
-        )
+        cells = [
+            part
+            for field in self.schema
+            if field.name in table.columns
+            for part in self._codecs[field.name].cells(table)
+        ]
+        has_values = any(field.numeric == "value" for field in self.schema)
+        return rows_of(cells, table.n_rows, self.n_features, has_values)
 
-    def _encode_cells(
-        self, column: pl.Series, field: Field, ids: dict[Key, int]
-    ) -> NDArray[np.int32]:
-        """(N,) the id of each cell, -1 for none."""
-        if field.kind == "categorical":
-            found = _lookup(text_of(column, field.name), ids)
-        else:
-            found = np.full(len(column), -1, dtype=np.int32)
-            edges = self._edges.get(field.name)
-            cells = numbers_of(column, field.name)
-            if edges is not None:
-                id_of = np.array([ids.get(b, -1) for b in range(len(edges) - 1)], dtype=np.int32)
-                present = cells.is_not_null().to_numpy()
-                found[present] = id_of[_buckets(cells.drop_nulls().to_numpy(), edges)]
-        found[column.is_null().to_numpy()] = ids.get(None, -1)
-        return found
+    def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:
+        """Tell what the columns of a frame hold that has no id.
 
-    def _encode_lists(
-        self, column: pl.Series, field: Field, ids: dict[Key, int]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Find the entries (row, id) of a multivalued column, repeats included."""
-        row, values = elements_of(column, field.name)
-        found = _lookup(text_of(values, field.name), ids)
-        known = found >= 0
-        missing = np.flatnonzero(column.is_null().to_numpy()) if None in ids else row[:0]
-        absent = np.full(len(missing), ids.get(None, -1), dtype=np.int32)
-        return np.concatenate([row[known], missing]), np.concatenate([found[known], absent])
+        Parameters
+        ----------
+        frame
+            Rows; fields that are not among its columns are left out.
+        fields
+            Where to look; one that the encoder does not know is looked at as `grown` would add it.
+            By default all that it knows.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"city": ["Rome", "Oslo"]})
+        >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+        >>> encoder.unseen(pl.DataFrame({"city": ["Bern", "Rome", None, None]}))["city"]
+        Unseen(share=0.5, n_values=1, examples=('Bern',), missing=True)
+        """
+        self._refuse_unfitted()
+        table = read_table(frame)
+        wanted = [f for f in (self.schema if fields is None else fields) if f.name in table.columns]
+        looking, new = self, [field for field in wanted if field.name not in self.schema]
+        if new:
+            looking = copy.copy(self)
+            looking._codecs = dict(self._codecs)
+            looking._add_codecs(new)
+        return {field.name: looking._codecs[field.name].unseen(table) for field in wanted}
 
     # ---- looking at it -----------------------------------------------------------------------
 
     @property
     def n_features(self) -> int:
         """D."""
-        return len(self._keys)
+        return len(self._field_of)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -272,14 +311,16 @@ class Encoder:
         return self.schema.names
 
     @property
-    def field_of(self) -> NDArray[np.int32]:
+    def field_of(self) -> Ids:
         """(D,) the index in `fields` of each feature's field."""
-        return np.array([index for index, _ in self._keys], dtype=np.int32)
+        return self._field_of.copy()  # WHY: grown copies share the original
 
     def decode(self, feature: int) -> tuple[str, Value]:
-        """Give a feature's field and value: text, (low, high) of a bucket, or None for missing.
+        """Give a feature's field and value.
 
-        A bucket includes its lower end, and the last one of a field its upper end too.
+        The value is a text (of a hashed field, the hash), (low, high) of a bucket, the `Scale` of
+        a number that is a feature itself, or None for missing.  A bucket includes its lower end,
+        and the last one of a field its upper end too.
 
         Examples
         --------
@@ -290,103 +331,68 @@ class Encoder:
         """
         if not 0 <= feature < self.n_features:
             raise InputError(f"feature id {feature} is outside 0..{self.n_features - 1}.")
-        index, key = self._keys[feature]
-        name = self.fields[index]
-        if isinstance(key, int):
-            edges = self._edges[name]
-            return name, (float(edges[key]), float(edges[key + 1]))
-        return name, key
+        name = self.schema.fields[self._field_of[feature]].name
+        return name, self._codecs[name].value_of(feature)
 
-    def to_json(self) -> str:
-        """Write schema, edges and vocabulary as JSON text.
+    def find(self, field: str, value: Any) -> int | None:
+        """Find the id of a value; None where it has none.
+
+        Parameters
+        ----------
+        field
+            The field's name.
+        value
+            As it stands in a cell, or as `decode` gives it; None for a missing cell.
 
         Examples
         --------
-        >>> encoder = Encoder(Schema([]))
-        >>> Encoder.from_json(encoder.to_json()).n_features
-        0
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"age": [0.0, 10.0]})
+        >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+        >>> encoder.find("age", 9.5), encoder.find("age", None)
+        (1, None)
         """
-        return json.dumps(
-            {
-                "schema": json.loads(self.schema.to_json()),
-                "missing": self.missing,
-                "fitted": self._fitted,
-                "edges": {name: edges.tolist() for name, edges in self._edges.items()},
-                "features": self._keys,
-            }
-        )
+        feature = self._codecs[self.schema[field].name].id_of(value)
+        return feature if feature >= 0 else None
+
+    # ---- parts -------------------------------------------------------------------------------
+
+    def to_parts(self) -> tuple[dict[str, Any], pl.DataFrame]:
+        """Take it apart: a header that JSON can hold, and the vocabulary, one row for each id.
+
+        The header holds the hash key: keep it as secret as the hashed values.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"job": ["pilot", None]})
+        >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+        >>> header, vocabulary = encoder.to_parts()
+        >>> vocabulary.rows()
+        [(0, 'pilot', None), (0, None, None)]
+        >>> Encoder.from_parts(header, vocabulary).decode(0)
+        ('job', 'pilot')
+        """
+        kept = self._hash_key, self._codecs, self._field_of, self._fitted
+        return to_parts(State(self.schema, self.missing, *kept))
 
     @classmethod
-    def from_json(cls, text: str) -> Encoder:
-        """Read what `to_json` wrote; the ids are the same.
+    def from_parts(cls, header: Mapping[str, Any], vocabulary: pl.DataFrame) -> Encoder:
+        """Put together what `to_parts` took apart; the ids are the same.
 
         Raises
         ------
         InputError
-            Where the text is something else.
+            Where the parts are something else, or do not fit together.
         """
-        try:
-            data = json.loads(text)
-            encoder = cls(Schema.from_json(json.dumps(data["schema"])), data["missing"])
-            encoder._edges = {name: np.array(e, float) for name, e in data["edges"].items()}
-            encoder._restore(data["features"])
-            encoder._fitted = bool(data["fitted"])
-        except InputError:
-            raise
-        except (
-            AttributeError,
-            IndexError,
-            KeyError,
-            OverflowError,
-            RecursionError,
-            TypeError,
-            ValueError,
-        ) as error:
-            raise InputError(f"this is not an encoder's JSON: {error!r}.") from None
+        state = state_of(header, vocabulary)
+        encoder = cls(state.schema, state.missing, state.hash_key)
+        encoder._codecs, encoder._field_of = state.codecs, state.field_of
+        encoder._fitted = state.fitted
         return encoder
 
-    def _restore(self, features: Iterable[tuple[int, Key]]) -> None:
-        for index, key in features:
-            if index < 0 or key in self._ids[index]:
-                raise InputError(f"feature {(index, key)!r} appears twice or has no field.")
-            edges = self._edges.get(self.fields[index], ())
-            if isinstance(key, int) and not 0 <= key < len(edges) - 1:
-                raise InputError(f"feature {(index, key)!r} is a bucket that its field lacks.")
-            self._ids[index][key] = len(self._keys)
-            self._keys.append((index, key))
 
-
-# ---- cells -> keys -----------------------------------------------------------------------------
-
-
-def _cut(n_buckets: int, low: float, high: float) -> Edges:
-    """(buckets + 1,) equal-width edges; a constant column has one bucket."""
-    if low == high:
-        return np.array([low, high], dtype=np.float64)
-    # WHY: the width of [-1e308, 1e308] is no float; that of a sixteenth of it is.
-    scale = 16.0 if max(abs(low), abs(high)) > 1e307 else 1.0
-    edges = np.linspace(low / scale, high / scale, n_buckets + 1) * scale
-    edges[0], edges[-1] = low, high
-    return np.asarray(edges, dtype=np.float64)
-
-
-def _buckets(values: NDArray[np.float64], edges: Edges) -> NDArray[np.int64]:
-    # PAPER: "10 even buckets"; the maximum falls into the last one, not into an eleventh, which
-    # gives the paper's feature counts (test_datasets.py).
-    return np.searchsorted(edges[1:-1], values, side="right")
-
-
-def _lookup(text: pl.Series, ids: dict[Key, int]) -> NDArray[np.int32]:
-    """(N,) the id of each text, -1 where it has none; each distinct text is looked up once."""
-    distinct = text.drop_nulls().unique()
-    new = pl.Series([ids.get(value, -1) for value in distinct], dtype=pl.Int32)
-    found = text.replace_strict(distinct, new, default=-1, return_dtype=pl.Int32)
-    return np.array(found.to_numpy(), dtype=np.int32)
-
-
-def _from_cells(cells: list[NDArray[np.int32]], n_rows: int, n_features: int) -> MultiHot:
-    """One id or none for each field: (N,) arrays with -1 for none."""
-    table = np.stack(cells, axis=1) if cells else np.empty((n_rows, 0), dtype=np.int32)  # (N, d)
-    present = table >= 0
-    row_ptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
-    return MultiHot(row_ptr, table[present], n_features)
+def _names(what: str, names: Collection[str] | None) -> frozenset[str] | None:
+    if isinstance(names, str):
+        raise InputError(f"{what} must be a list of names, not the text {names!r}.")
+    return None if names is None else frozenset(names)

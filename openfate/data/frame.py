@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -34,12 +34,30 @@ _REFUSALS = (
 _CONTAINERS = (dict, bytes, list, tuple, set, frozenset)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table:
-    """The columns of a frame as polars Series; keeps the number of rows where no column is left."""
+    """The columns of a frame as polars Series; keeps the number of rows where no column is left.
+
+    A table can be given wherever a frame can; what was computed of its columns is then not
+    computed again (`openfate.data.words` keeps it in `memo`).
+    """
 
     n_rows: int
     columns: Mapping[str, pl.Series]
+    memo: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
+
+    def select(self, names: Iterable[str]) -> Table:
+        """Keep the named columns only.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> list(read_table(pl.DataFrame({"a": [1], "b": [2]})).select(["b"]).columns)
+        ['b']
+        """
+        kept = Table(self.n_rows, {name: self.columns[name] for name in names})
+        kept.memo.update({key: value for key, value in self.memo.items() if key[0] in kept.columns})
+        return kept
 
 
 def read_table(frame: Any) -> Table:
@@ -48,11 +66,11 @@ def read_table(frame: Any) -> Table:
     Parameters
     ----------
     frame
-        Any eager frame that narwhals knows; it is not changed.
+        Any eager frame that narwhals knows; it is not changed.  Or a table, read already.
 
     Returns
     -------
-        Its columns, in order, with every missing cell as null.
+        Its columns, in order, with every missing cell as null; a table as it is.
 
     Raises
     ------
@@ -65,6 +83,8 @@ def read_table(frame: Any) -> Table:
     >>> read_table(pl.DataFrame({"age": [31.5, float("nan")]})).columns["age"].to_list()
     [31.5, None]
     """
+    if isinstance(frame, Table):
+        return frame
     data = _as_narwhals(frame)
     odd = next((name for name in data.columns if not isinstance(name, str)), None)
     if odd is not None:
@@ -113,7 +133,7 @@ def text_of(column: pl.Series, field: str) -> pl.Series:
 
 
 def numbers_of(column: pl.Series, field: str) -> pl.Series:
-    """Cast a numeric field's cells to float64, null where missing.
+    """Cast a numeric field's cells to float64, null where missing; times become seconds.
 
     Examples
     --------
@@ -122,7 +142,9 @@ def numbers_of(column: pl.Series, field: str) -> pl.Series:
     [1.0, 2.5, None]
     """
     try:
-        return column.cast(pl.Float64).fill_nan(None)
+        if column.dtype.is_temporal():
+            return _seconds(column)
+        return _without_nan(column.cast(pl.Float64))
     except pl.exceptions.PolarsError:
         if column.dtype == pl.String:
             failed = column.cast(pl.Float64, strict=False).is_null() & column.is_not_null()
@@ -146,8 +168,8 @@ def elements_of(column: pl.Series, field: str) -> tuple[NDArray[np.int64], pl.Se
     """
     if column.dtype == pl.Array:
         column = column.arr.to_list()
-    if column.dtype == pl.Null:
-        column = column.cast(pl.List(pl.String))
+    if column.dtype != pl.List and column.null_count() == len(column):
+        column = pl.Series(column.name, [None] * len(column), dtype=pl.List(pl.String))
     if column.dtype != pl.List:
         raise InputError(
             f"multivalued field {field!r} holds values of type {column.dtype}; "
@@ -156,6 +178,15 @@ def elements_of(column: pl.Series, field: str) -> tuple[NDArray[np.int64], pl.Se
     frame = pl.DataFrame({"row": np.arange(len(column)), "value": column})
     frame = frame.explode("value").drop_nulls("value")
     return frame["row"].to_numpy(), frame["value"]
+
+
+def _seconds(column: pl.Series) -> pl.Series:
+    """Seconds, whatever unit the frame's library counts in; dates since 1970."""
+    per_second = {"ms": 1e3, "us": 1e6, "ns": 1e9}
+    if column.dtype == pl.Date:
+        return column.to_physical().cast(pl.Float64) * 86400.0
+    unit = getattr(column.dtype, "time_unit", None) or "ns"  # a Time has no unit of its own
+    return column.to_physical().cast(pl.Float64) / per_second[unit]
 
 
 def _float_text(column: pl.Series) -> pl.Series:
@@ -216,10 +247,21 @@ def _to_polars(series: nw.Series[Any], name: str) -> pl.Series:
         column = series.to_polars().alias(name)
     # WHY: pyarrow may be absent or refuse in many ways; none of them is the user's error yet.
     except (Exception, pl.exceptions.PanicException):
-        return _from_values(series, name)
-    if series.dtype in (nw.Categorical, nw.Enum) and column.dtype.is_numeric():
-        return text_of(column, name)
-    return column.fill_nan(None) if column.dtype.is_float() else column
+        column = _from_values(series, name)
+    if series.dtype in (nw.Categorical, nw.Enum) and not _is_words(column.dtype):
+        return text_of(column, name)  # categories of numbers or dates are categories still
+    return _without_nan(column)
+
+
+def _without_nan(column: pl.Series) -> pl.Series:
+    # WHY: fill_nan takes 80 µs even of one row, and most columns need none.
+    if column.dtype.is_float() and np.isnan(column.to_numpy()).any():
+        return column.fill_nan(None)
+    return column
+
+
+def _is_words(dtype: pl.DataType) -> bool:
+    return dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null)
 
 
 def _from_values(series: nw.Series[Any], name: str) -> pl.Series:
@@ -242,7 +284,7 @@ def _series_of(values: list[Any], name: str) -> pl.Series:
     try:
         column = pl.Series(name, values)
         if column.dtype != pl.Object:
-            return column.fill_nan(None) if column.dtype.is_float() else column
+            return _without_nan(column)
     except UnicodeEncodeError:
         raise
     except _REFUSALS:

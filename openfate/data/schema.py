@@ -12,16 +12,18 @@ import math
 import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import polars as pl
 
 from openfate.data.frame import Table, read_table
+from openfate.data.kinds import Kind, guess_kind
 from openfate.errors import InputError
 
-__all__ = ["Field", "Kind", "Schema"]
+__all__ = ["Field", "Kind", "Numeric", "Schema", "infer", "refuse_nameless"]
 
-Kind = Literal["categorical", "numeric", "multivalued"]
+Numeric = Literal["buckets", "value"]
 _KINDS: tuple[str, ...] = get_args(Kind)
 
 
@@ -35,23 +37,34 @@ class Field:
         The column's name.
     kind
         "categorical": each value is a feature.  "numeric": each of `n_buckets` equal intervals is
-        one.  "multivalued": a cell is a list, and each value in it is a feature.
+        one, or the number itself is (see `numeric`).  "multivalued": a cell is a list, and each
+        value in it is a feature.  "datetime": the hour, the weekday and the month are features.
     n_buckets
-        The number of intervals of a numeric field; other kinds do not use it.
+        The number of intervals of a numeric field; nothing else uses it.
     bounds
-        The least and the greatest value of a numeric field where they are known beforehand;
-        by default the encoder takes them from the rows it is fitted with.
+        The least and the greatest value of a numeric field's intervals where they are known
+        beforehand; by default the encoder takes them from the rows it is fitted with.
+    hashed
+        Whether the vocabulary holds a keyed hash of each value of a categorical or multivalued
+        field instead of the value, for names of people and the like.
+    numeric
+        "buckets", or "value": a numeric field is one feature, which carries the standardised
+        number.
 
     Examples
     --------
-    >>> Field("age", "numeric", n_buckets=5)
-    Field(name='age', kind='numeric', n_buckets=5, bounds=None)
+    >>> Field("age", "numeric", n_buckets=5).n_buckets
+    5
+    >>> Field("email", "categorical", hashed=True).hashed
+    True
     """
 
     name: str
     kind: Kind
     n_buckets: int = 10
     bounds: tuple[float, float] | None = None
+    hashed: bool = False
+    numeric: Numeric = "buckets"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -65,6 +78,30 @@ class Field:
             )
         if self.bounds is not None:
             object.__setattr__(self, "bounds", _checked_bounds(self.name, self.bounds))
+        self._check_hashed()
+        self._check_numeric()
+
+    def _check_hashed(self) -> None:
+        if not isinstance(self.hashed, bool):
+            raise InputError(
+                f"field {self.name!r}: hashed must be True or False, not {self.hashed!r}."
+            )
+        if self.hashed and self.kind not in ("categorical", "multivalued"):
+            raise InputError(
+                f"field {self.name!r}: a {self.kind} field holds no values that could be hashed; "
+                "declare it categorical or multivalued."
+            )
+
+    def _check_numeric(self) -> None:
+        if self.numeric not in get_args(Numeric):
+            raise InputError(
+                f'field {self.name!r}: numeric must be "buckets" or "value", not {self.numeric!r}.'
+            )
+        if self.numeric == "value" and self.kind != "numeric":
+            raise InputError(
+                f'field {self.name!r}: a {self.kind} field cannot have numeric="value"; '
+                "declare it numeric."
+            )
 
 
 @dataclass(frozen=True)
@@ -100,19 +137,37 @@ class Schema:
         object.__setattr__(self, "fields", checked)
 
     @classmethod
-    def from_frame(cls, frame: Any) -> Schema:
-        """Guess each column's kind from its type, in any pandas, polars or pyarrow frame.
+    def from_frame(
+        cls,
+        frame: Any,
+        overrides: Schema | Iterable[Field] | None = None,
+        numeric: Numeric = "buckets",
+    ) -> Schema:
+        """Guess each column's kind, in any pandas, polars or pyarrow frame.
 
-        Floats and decimals are numeric, lists are multivalued, all else (text, truth values,
-        integers, categories, dates) is categorical.
+        Truth values, text and categories are categorical, floats and durations numeric, dates and
+        times datetime, lists multivalued.  Integers are categorical where they are few (at most 32
+        distinct values) or look like ids, else numeric: see `openfate.data.kinds.guess_kind`.
+
+        Parameters
+        ----------
+        frame
+            The frame.
+        overrides
+            Fields that are known better: a column that one of them names takes that field.
+        numeric
+            What the guessed numeric fields have as `Field.numeric`.
 
         Examples
         --------
         >>> import polars as pl
-        >>> Schema.from_frame(pl.DataFrame({"city": ["Rome"]})).names
-        ('city',)
+        >>> rows = pl.DataFrame({"city": ["Rome"], "floor": [3]})
+        >>> [field.kind for field in Schema.from_frame(rows)]
+        ['categorical', 'categorical']
+        >>> [field.kind for field in Schema.from_frame(rows, [Field("floor", "numeric")])]
+        ['categorical', 'numeric']
         """
-        return infer(read_table(frame))
+        return infer(read_table(frame), overrides, numeric)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,11 +180,20 @@ class Schema:
     def __len__(self) -> int:
         return len(self.fields)
 
+    def __contains__(self, item: object) -> bool:
+        """Whether a field, or a field of that name, is in the schema."""
+        if isinstance(item, Field):
+            return self._by_name.get(item.name) == item
+        return item in self._by_name
+
     def __getitem__(self, name: str) -> Field:
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise InputError(f"the schema has no field {_unknown(name, self.names)}.")
+        if name not in self._by_name:
+            raise InputError(f"the schema has no field {_unknown(name, self.names)}.")
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {field.name: field for field in self.fields}
 
     def to_json(self) -> str:
         """Write it as JSON text.
@@ -159,7 +223,11 @@ class Schema:
         return cls(_field_from_dict(entry) for entry in data["fields"])
 
 
-def infer(table: Table) -> Schema:
+def infer(
+    table: Table,
+    overrides: Schema | Iterable[Field] | None = None,
+    numeric: Numeric = "buckets",
+) -> Schema:
     """Guess the kind of every column, as `Schema.from_frame` does, of a frame read already.
 
     Examples
@@ -167,16 +235,26 @@ def infer(table: Table) -> Schema:
     >>> infer(read_table(pl.DataFrame({"city": ["Rome"]}))).names
     ('city',)
     """
+    refuse_nameless(table)
+    if numeric not in get_args(Numeric):
+        raise InputError(f'numeric must be "buckets" or "value", not {numeric!r}.')
+    given = Schema(overrides or ())
+    return Schema(
+        given[name] if name in given else _guess(name, column, numeric)
+        for name, column in table.columns.items()
+    )
+
+
+def refuse_nameless(table: Table) -> None:
+    """Refuse a column with the empty name, which no field can have."""
     if "" in table.columns:
         at = list(table.columns).index("") + 1
         raise InputError(f"column {at} has the empty name ''; rename it or drop it.")
-    return Schema(Field(name, _kind_of(column.dtype)) for name, column in table.columns.items())
 
 
-def _kind_of(dtype: pl.DataType) -> Kind:
-    if dtype.is_float() or dtype.is_decimal():
-        return "numeric"
-    return "multivalued" if dtype in (pl.List, pl.Array) else "categorical"
+def _guess(name: str, column: pl.Series, numeric: Numeric) -> Field:
+    kind = guess_kind(name, column)
+    return Field(name, kind, numeric=numeric) if kind == "numeric" else Field(name, kind)
 
 
 def _field_to_dict(field: Field) -> dict[str, Any]:
@@ -185,14 +263,19 @@ def _field_to_dict(field: Field) -> dict[str, Any]:
         entry["n_buckets"] = field.n_buckets
         if field.bounds is not None:
             entry["bounds"] = list(field.bounds)
+        if field.numeric != "buckets":
+            entry["numeric"] = field.numeric
+    if field.hashed:
+        entry["hashed"] = True
     return entry
 
 
 def _field_from_dict(entry: Any) -> Field:
-    known = {"name", "kind", "n_buckets", "bounds"}
+    known = {"name", "kind", "n_buckets", "bounds", "hashed", "numeric"}
     if not isinstance(entry, dict) or not {"name", "kind"} <= entry.keys() <= known:
         raise InputError(
-            f"a field needs name and kind (and n_buckets, bounds), not {reprlib.repr(entry)}."
+            "a field needs name and kind (and n_buckets, bounds, hashed, numeric), "
+            f"not {reprlib.repr(entry)}."
         )
     return Field(**entry)
 

@@ -67,6 +67,11 @@ def naive_rows(encoder: Encoder, fitted: list[dict], records: list[dict]) -> lis
     return result
 
 
+def parts(encoder: Encoder) -> tuple:
+    header, vocabulary = encoder.to_parts()
+    return header, vocabulary.rows()
+
+
 def sets_of(X) -> list[set[int]]:
     return [set(X.ids[a:b].tolist()) for a, b in zip(X.row_ptr[:-1], X.row_ptr[1:], strict=True)]
 
@@ -103,9 +108,9 @@ def test_growing_with_known_rows_adds_nothing(fitted, missing):
 @given(rows, rows)
 def test_encoding_never_changes_the_encoder(fitted, records):
     encoder = Encoder(SCHEMA).fit(frame_of(fitted))
-    before = encoder.to_json()
+    before = parts(encoder)
     encoder.encode(frame_of(records))
-    assert encoder.to_json() == before
+    assert parts(encoder) == before
 
 
 @given(rows)
@@ -121,10 +126,10 @@ def test_encoding_what_was_decoded_gives_the_id_back(fitted):
 
 
 @given(rows, rows, policies)
-def test_json_round_trip_encodes_alike(fitted, records, missing):
+def test_an_encoder_made_of_its_parts_encodes_alike(fitted, records, missing):
     encoder = Encoder(SCHEMA, missing).fit(frame_of(fitted))
-    again = Encoder.from_json(encoder.to_json())
-    assert again.to_json() == encoder.to_json()
+    again = Encoder.from_parts(*encoder.to_parts())
+    assert parts(again) == parts(encoder)
     assert sets_of(again.encode(frame_of(records))) == sets_of(encoder.encode(frame_of(records)))
 
 
@@ -132,7 +137,7 @@ def test_json_round_trip_encodes_alike(fitted, records, missing):
 def test_ids_do_not_depend_on_the_order_of_the_rows(fitted, random):
     shuffled = random.sample(fitted, len(fitted))
     one, other = (Encoder(SCHEMA).fit(frame_of(records)) for records in (fitted, shuffled))
-    assert one.to_json() == other.to_json()
+    assert parts(one) == parts(other)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1), st.integers(1, 12))
