@@ -30,7 +30,7 @@ install: .venv/all
 	touch $@
 
 .venv/all: .venv/core
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,peers]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,peers,export,track]'
 	touch $@
 
 clean:

@@ -13,17 +13,36 @@ __version__ = "0.1.0"
 
 _HOME = {
     "FATE": "openfate.models.fate",
+    "FATEClassifier": "openfate.estimators",
+    "FATERegressor": "openfate.estimators",
+    "FeatureBank": "openfate.bank",
     "Field": "openfate.data.schema",
     "Schema": "openfate.data.schema",
     "datasets": "openfate.data.datasets",
+    "load": "openfate.estimators",
+    "save": "openfate.estimators",
     "train": "openfate.training.loop",
 }
 
-__all__ = ["FATE", "Field", "Schema", "__version__", "datasets", "train"]
+__all__ = [
+    "FATE",
+    "FATEClassifier",
+    "FATERegressor",
+    "FeatureBank",
+    "Field",
+    "Schema",
+    "__version__",
+    "datasets",
+    "load",
+    "save",
+    "train",
+]
 
 if TYPE_CHECKING:
+    from openfate.bank import FeatureBank
     from openfate.data import datasets
     from openfate.data.schema import Field, Schema
+    from openfate.estimators import FATEClassifier, FATERegressor, load, save
     from openfate.models.fate import FATE
     from openfate.training.loop import train
 

@@ -2,7 +2,8 @@ import openfate
 
 
 def test_public_names_are_pinned_and_load():
-    names = ["FATE", "Field", "Schema", "__version__", "datasets", "train"]
+    names = ["FATE", "FATEClassifier", "FATERegressor", "FeatureBank", "Field", "Schema"]
+    names += ["__version__", "datasets", "load", "save", "train"]
     assert openfate.__all__ == names
     assert set(dir(openfate)) == set(openfate.__all__)
     for name in names:

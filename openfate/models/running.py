@@ -1,0 +1,225 @@
+"""RunningFATE: a trained FATE and the sums from which it extrapolates, exact in a stream.
+
+A 2-layer GraphSAGE computes the embedding of a new feature j from the sum over its rows of
+
+    g_i = norm(N_1 . mean of W over the features of row i + b_1)
+
+and from their number.  Rows never influence one another before that sum, so it can be kept as it
+runs: the result is that of the whole graph of all rows ever seen, in one pass and without keeping a
+row.  D observed features, D' known ones (observed and new), H width.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from openfate.data.multihot import MultiHot
+from openfate.errors import InputError
+from openfate.graph.aggregate import features_to_rows, rows_to_features
+from openfate.graph.bipartite import Bipartite, touched_features
+from openfate.models.extrapolator import GraphSAGE
+from openfate.models.fate import FATE
+
+__all__ = ["RunningFATE", "Sums"]
+
+_CHUNK = 1 << 16  # rows at a time: bounds the memory of messages
+
+
+@dataclass
+class Sums:
+    """Of every known feature the number of its rows and the sum of what they send.
+
+    Sums are float64: a float32 sum stops growing after some ten million rows.
+    """
+
+    counts: NDArray[np.float64]  # (D',)
+    messages: NDArray[np.float64]  # (D', H)
+
+    @classmethod
+    def zeros(cls, n_features: int, width: int) -> Sums:
+        """Sums over no rows."""
+        return cls(np.zeros(n_features), np.zeros((n_features, width)))
+
+    def widened(self, n_features: int) -> Sums:
+        """A copy with room for ids up to `n_features`."""
+        n_new = n_features - len(self.counts)
+        return Sums(np.pad(self.counts, (0, n_new)), np.pad(self.messages, ((0, n_new), (0, 0))))
+
+
+class RunningFATE:
+    """Predicts with a trained FATE from running sums instead of a graph.
+
+    Parameters
+    ----------
+    model
+        A trained model with a 2-layer `GraphSAGE`, or without an extrapolator.  It is not changed.
+    sums
+        The state; of no rows where not given.
+
+    Notes
+    -----
+    It computes in float64, so that a row's prediction is the same alone and in any batch.
+
+    Examples
+    --------
+    >>> from openfate.models.backbone import MLP
+    >>> model = FATE(2, MLP(8, n_outputs=1), GraphSAGE(8))
+    >>> running = RunningFATE(model)
+    >>> running.observe(MultiHot.from_rows([[0, 2], [1, 2]], n_features=3))  # feature 2 is new
+    >>> running.logits(MultiHot.from_rows([[2]], n_features=3)).shape
+    (1, 1)
+    """
+
+    def __init__(self, model: FATE, sums: Sums | None = None) -> None:
+        extrapolator = model.extrapolator
+        if extrapolator is not None and not (
+            isinstance(extrapolator, GraphSAGE) and len(extrapolator.root) == 2
+        ):
+            raise InputError(
+                "running sums are exact for a 2-layer GraphSAGE alone, not for "
+                f"{type(extrapolator).__name__}: use FATE.extrapolate on a whole graph."
+            )
+        self.W = model.W.detach()
+        self.backbone = copy.deepcopy(model.backbone).double().eval().requires_grad_(False)
+        self.extrapolator: GraphSAGE | None = None
+        if extrapolator is not None:
+            self.extrapolator = copy.deepcopy(extrapolator).double().eval().requires_grad_(False)
+        self.recompose = model.recompose
+        self.sums = sums or Sums.zeros(*self.W.shape)
+
+    @property
+    def n_observed(self) -> int:
+        """D: ids below it have an embedding of their own."""
+        return len(self.W)
+
+    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
+        """Add rows to the sums, of all features or of those where `only` (D',) is True.
+
+        Ids beyond the known ones are new features.
+        """
+        sums = self.sums.widened(X.n_features) if X.n_features > len(self.sums.counts) else None
+        sums = sums or self.sums
+        # WHY: in place and last, once nothing can fail: a failed call leaves the sums as they were.
+        parts = [self._messages(chunk, only) for chunk in _chunks(X)]
+        for ids, counts, messages in parts:
+            sums.counts[ids] += counts
+            sums.messages[ids] += messages
+        self.sums = sums
+
+    def copied(self) -> RunningFATE:
+        """A copy with sums of its own and the same network."""
+        other = copy.copy(self)
+        other.sums = self.sums.widened(len(self.sums.counts))
+        return other
+
+    @torch.no_grad()
+    def _messages(
+        self, X: MultiHot, only: NDArray[np.bool_] | None
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+        local, ids = touched_features(X)
+        graph = Bipartite.from_multihot(local, self.W.device)
+        counts = local.feature_degree.astype(np.float64)
+        messages = np.zeros((len(ids), self.W.size(1)))
+        if self.extrapolator is not None and len(ids):
+            rows = self.extrapolator.row_messages(self._own(ids), graph)  # (N, H)
+            messages = rows_to_features(graph, rows).cpu().numpy()
+        if only is None:
+            return ids, counts, messages
+        chosen = only[ids]
+        return ids[chosen], counts[chosen], messages[chosen]
+
+    def _own(self, ids: NDArray[np.int32]) -> Tensor:
+        """(len(ids), H) learned embeddings; zero for new features, whose state starts there."""
+        own = self.W.new_zeros(len(ids), self.W.size(1), dtype=torch.float64)
+        observed = ids < self.n_observed
+        own[torch.from_numpy(observed)] = self.W[torch.from_numpy(ids[observed]).long()].double()
+        return own
+
+    @torch.no_grad()
+    def embeddings(
+        self,
+        ids: NDArray[np.int32],
+        field_of: NDArray[np.integer] | None = None,
+        drop_new: bool = False,
+    ) -> Tensor:
+        """W_hat (len(ids), H) of the given features.
+
+        Parameters
+        ----------
+        field_of
+            (D',) the field of each feature: a new one without rows takes the mean embedding of its
+            field's observed features, or zero.
+        drop_new
+            Zero for every new feature: what the network knew at the end of training.
+        """
+        own = self._own(ids)
+        if self.extrapolator is None:
+            return own
+        counts, messages = self._state_of(ids)
+        at = own.device
+        out = self.extrapolator.from_sums(
+            own, torch.from_numpy(messages).to(at), torch.from_numpy(counts).to(at)
+        )
+        new = torch.from_numpy(ids >= self.n_observed).to(at)
+        W_hat = torch.where(new[:, None], out, own) if self.recompose == "masked" else out
+        alone = new & torch.from_numpy(counts == 0).to(at)
+        W_hat[alone] = 0
+        if drop_new:
+            W_hat[new] = 0
+        elif field_of is not None and bool(alone.any()):
+            W_hat[alone] = self._field_means(field_of, ids[alone.cpu().numpy()])
+        return W_hat
+
+    def _state_of(self, ids: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Counts and sums of some features; of no rows for ids that the state does not hold."""
+        held = ids < len(self.sums.counts)
+        if held.all():
+            return self.sums.counts[ids], self.sums.messages[ids]
+        counts, messages = np.zeros(len(ids)), np.zeros((len(ids), self.W.size(1)))
+        counts[held], messages[held] = self.sums.counts[ids[held]], self.sums.messages[ids[held]]
+        return counts, messages
+
+    def _field_means(self, field_of: NDArray[np.integer], ids: NDArray[np.int32]) -> Tensor:
+        means = self.W.new_zeros(len(ids), self.W.size(1), dtype=torch.float64)
+        for field in np.unique(field_of[ids]):
+            members = np.flatnonzero(field_of[: self.n_observed] == field)
+            if len(members):
+                mean = self.W[torch.from_numpy(members)].double().mean(0)
+                means[torch.from_numpy(field_of[ids] == field)] = mean
+        return means
+
+    @torch.no_grad()
+    def logits(
+        self,
+        X: MultiHot,
+        field_of: NDArray[np.integer] | None = None,
+        drop_new: bool = False,
+    ) -> NDArray[np.float64]:
+        """What the backbone says of rows, from the sums alone: (N, C)."""
+        parts = [self._logits(chunk, field_of, drop_new) for chunk in _chunks(X)]
+        n_outputs = int(self.backbone.n_outputs)  # type: ignore[arg-type]
+        return np.concatenate([np.empty((0, n_outputs)), *parts])
+
+    def _logits(
+        self, X: MultiHot, field_of: NDArray[np.integer] | None, drop_new: bool
+    ) -> NDArray[np.float64]:
+        local, ids = touched_features(X)
+        W_hat = self.embeddings(ids, field_of, drop_new)
+        graph = Bipartite.from_multihot(local, self.W.device)
+        logits: Tensor = self.backbone(features_to_rows(graph, W_hat))
+        return logits.cpu().numpy()
+
+
+def _chunks(X: MultiHot) -> list[MultiHot]:
+    if X.n_rows <= _CHUNK:
+        return [X]
+    return [
+        X.select_rows(np.arange(start, min(start + _CHUNK, X.n_rows)))
+        for start in range(0, X.n_rows, _CHUNK)
+    ]
