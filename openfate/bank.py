@@ -2,23 +2,24 @@
 
 The one path of a prediction, which estimators, command line and service share:
 
-    frame -> (policies) -> encode -> extrapolate from running sums -> backbone -> outputs
+    frame -> (policies) -> encode -> base (extrapolating from running sums) -> evidence -> outputs
 
 Prediction never changes a bank.  `observe` does: it gives ids to what is new and adds rows to the
-sums.  No training, no scikit-learn.
+sums.  No training, no scikit-learn.  D observed features, D' known ones (observed and new).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from openfate.bases import Base, Floats, Network, Task
 from openfate.data.changes import SchemaReport, compare, enforce
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table, read_table
@@ -26,15 +27,13 @@ from openfate.data.multihot import MultiHot
 from openfate.data.policies import Policies
 from openfate.data.schema import Schema
 from openfate.errors import DataFileError, InputError
-from openfate.models.backbone import MLP
-from openfate.models.extrapolator import GraphSAGE
-from openfate.models.fate import FATE
-from openfate.models.running import RunningFATE, Sums
+from openfate.openworld.evidence import Kind
+from openfate.openworld.live import LiveEvidence
+from openfate.openworld.pooling import Pooling, combine
 from openfate.persistence import Bundle, read_bundle, write_bundle
 
-__all__ = ["FeatureBank", "Graph", "Task"]
+__all__ = ["EVIDENCE_KIND", "FeatureBank", "Graph", "Use"]
 
-Task = Literal["binary", "multiclass", "multilabel", "regression"]
 Graph = Literal["auto", "state", "batch"]
 Use = Literal["use", "drop"]
 
@@ -46,12 +45,14 @@ class FeatureBank:
 
     Parameters
     ----------
-    encoder, running
-        The vocabulary, and the network with its running sums; ids agree.
-    task, classes
-        What the outputs are: probabilities of `classes`, or numbers.
-    target_scale
-        Of regression: the mean and the deviation that standardised the target.
+    encoder, base
+        The vocabulary, and the model with its running sums; ids agree.
+    classes
+        Whose probabilities the outputs are; empty for numbers.
+    embeddings
+        Whether predictions use the base's embeddings of new features.
+    evidence
+        What new features have shown, where predictions use that.
     policies
         What to do with new columns, new values and missing columns.
     exclude
@@ -65,30 +66,46 @@ class FeatureBank:
     def __init__(
         self,
         encoder: Encoder,
-        running: RunningFATE,
-        task: Task,
+        base: Base,
         classes: Sequence[Any] = (),
         *,
-        target_scale: tuple[float, float] = (0.0, 1.0),
+        embeddings: bool = True,
+        evidence: LiveEvidence | None = None,
         policies: Policies | None = None,
         exclude: Sequence[str] = (),
         overrides: Schema | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        self.encoder, self.running = encoder, running
-        self.task: Task = task
+        self.encoder, self.base = encoder, base
         self.classes = list(classes)
-        self.target_scale = target_scale
+        self.embeddings, self.evidence = embeddings, evidence
         self.policies = policies or Policies()
         self.exclude = tuple(exclude)
         self.overrides = overrides or Schema([])
         self.meta = dict(meta or {})
+        self.rows = np.zeros(base.n_observed)  # (D',) rows of each feature so far
+        # (D',) features whose sums hold the very rows that will be predicted: their own votes are
+        # to be left out.  None but in a copy that has looked ahead.
+        self._own: NDArray[np.bool_] | None = None
+
+    @property
+    def task(self) -> Task:
+        """What the outputs are."""
+        return self.base.task
+
+    @property
+    def target_scale(self) -> tuple[float, float]:
+        """Of regression by a network: the mean and the deviation of the training target."""
+        return getattr(self.base, "target_scale", (0.0, 1.0))
+
+    @property
+    def n_observed(self) -> int:
+        """D: features with an id below it were there in training."""
+        return self.base.n_observed
 
     # ---- predicting ----------------------------------------------------------------------------
 
-    def outputs(
-        self, frame: Any, graph: Graph = "auto", new_features: Use = "use"
-    ) -> NDArray[np.float64]:
+    def outputs(self, frame: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
         """Predict rows; never changes the bank.
 
         Parameters
@@ -96,7 +113,7 @@ class FeatureBank:
         frame
             Rows as a pandas, polars or pyarrow frame; columns may be new, missing or in any order.
         graph
-            What a new feature's embedding is computed from.  "state": the rows seen by training and
+            What is known of a new feature comes from: "state": the rows seen by training and
             `observe` alone, so that a row's prediction is the same alone and in any batch.
             "batch": those and the rows of `frame` (the paper's way; transductive: a row's
             prediction depends on the other rows of the call, though not on their order).  "auto":
@@ -108,15 +125,42 @@ class FeatureBank:
         -------
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
-        table = self._table(frame)
-        bank = self._prepared(table, graph) if new_features == "use" else self
-        return bank.predicted(bank.encoder.encode(table), drop_new=new_features == "drop")
+        table = self.table(frame)
+        if new_features == "drop":
+            return self.base.outputs(table, self.encoder.encode(table), None, drop_new=True)
+        bank = self.prepared(table, graph)
+        return bank.predicted(table, bank.encoder.encode(table))
 
-    def predicted(self, X: MultiHot, drop_new: bool = False) -> NDArray[np.float64]:
-        """Outputs of encoded rows, by the state."""
-        return self.finish(self.running.logits(X, self.encoder.field_of, drop_new))
+    def predicted(self, table: Table, X: MultiHot, votes: Floats | None = None) -> Floats:
+        """Outputs of encoded rows, by the state.
 
-    def _prepared(self, table: Table, graph: Graph) -> FeatureBank:
+        Parameters
+        ----------
+        votes
+            (N, C) what the rows were counted with in the sums, where that is not what their
+            observed features predict.
+        """
+        field_of = self.encoder.field_of
+        P0 = P = self.base.outputs(table, X, field_of, drop_new=True)
+        if self.embeddings:
+            P = self.base.outputs(table, X, field_of, drop_new=False)
+        return self.combined(P0, P, X, votes)
+
+    def combined(self, P0: Floats, P: Floats, X: MultiHot, votes: Floats | None = None) -> Floats:
+        """Predictions P (N, C), moved by the evidence of the rows' new features."""
+        if self.evidence is None:
+            return P
+        new = _new_part(X, self.n_observed)
+        own = np.zeros(new.n_features, dtype=bool)
+        if self._own is not None:
+            own[: len(self._own) - self.n_observed] = self._own[self.n_observed :]
+        e = self.evidence.evidence(_only(new, ~own))
+        if own.any():
+            e = e + self.evidence.evidence(_only(new, own), P0 if votes is None else votes)
+        return combine(P, e, self.evidence.state.kind, new.row_degree > 0)
+
+    def prepared(self, table: Table, graph: Graph) -> FeatureBank:
+        """The bank that predicts these rows: itself, or a copy that has looked at them."""
         if graph not in ("auto", "state", "batch"):
             raise InputError(f"graph={graph!r} is unknown: choose 'auto', 'state' or 'batch'.")
         if graph == "state":
@@ -142,53 +186,77 @@ class FeatureBank:
         schema
             The kinds and bounds of new columns, where one frame does not tell them for all.
         """
-        seen = self.running.sums.counts > 0
         bank = self
         for frame in frames:
-            table = self._table(frame)
+            table = self.table(frame)
             grown = bank.grown(table, schema)
             X = grown.encode(table)
-            only = None
+            only = np.ones(X.n_features, dtype=bool)
             if graph == "auto":
-                only = np.ones(X.n_features, dtype=bool)
-                only[: len(seen)] = ~seen
-                X = X.select_rows(_rows_with(X, only))
-            if grown is self.encoder and not X.n_rows:
+                only[: self.n_observed] = False
+                only[: len(self.rows)] &= self.rows == 0
+            if grown is self.encoder and not only[X.ids].any():
                 continue
-            if bank is self:
-                bank = copy.copy(self)
-                bank.running = self.running.copied()
+            bank = self._copied() if bank is self else bank
             bank.encoder = grown
-            bank.running.observe(X, only)
+            bank._add(table, X, only)
+            bank._own = only
         return bank
 
-    def finish(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Logits (N, C) -> what the task predicts: probabilities, or numbers."""
-        if self.task == "regression":
-            mean, deviation = self.target_scale
-            return logits * deviation + mean
-        if self.task == "multiclass":
-            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-            return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-        p = torch.from_numpy(logits).sigmoid().numpy()
-        return p if self.task == "multilabel" else np.concatenate([1 - p, p], axis=1)
+    def _copied(self) -> FeatureBank:
+        bank = copy.copy(self)
+        bank.base = self.base.copied()
+        bank.evidence = None if self.evidence is None else self.evidence.copied()
+        bank.meta = dict(self.meta)
+        return bank
 
     # ---- learning without training -------------------------------------------------------------
 
-    def observe(self, frame: Any, schema: Schema | None = None) -> None:
+    def observe(
+        self,
+        frame: Any,
+        y: NDArray[Any] | None = None,
+        *,
+        seen: bool = False,
+        schema: Schema | None = None,
+    ) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
 
-        The network is not trained.  A frame that raises an error leaves the bank as it was.
+        The model is not trained.  A frame that raises an error leaves the bank as it was.
 
         Parameters
         ----------
+        y
+            Labels, where they have come: (N,) class numbers, (N, K) labels, (N,) numbers.
+        seen
+            Whether these rows were observed before, without labels.
         schema
             The kinds and bounds of new columns; by inference where not given.
         """
-        table = self._table(frame)
+        table = self.table(frame)
         grown = self.grown(table, schema)
-        self.running.observe(grown.encode(table))
+        X = grown.encode(table)
+        self._add(table, X, y=y, seen=seen)
         self.encoder = grown
+
+    def _add(
+        self,
+        table: Table,
+        X: MultiHot,
+        only: NDArray[np.bool_] | None = None,
+        y: NDArray[Any] | None = None,
+        seen: bool = False,
+    ) -> None:
+        # WHY: predicted first; after it nothing can fail but for want of memory.
+        P0 = None if self.evidence is None else self.base.outputs(table, X, None, drop_new=True)
+        counted = X if only is None else _only(X, only)
+        if not seen:
+            self.base.observe(X, only)
+            rows = np.pad(self.rows, (0, max(0, X.n_features - len(self.rows))))
+            rows += np.bincount(counted.ids, minlength=len(rows))
+            self.rows = rows
+        if self.evidence is not None and P0 is not None:
+            self.evidence.observe(_new_part(counted, self.n_observed), P0, y, seen=seen)
 
     def grown(self, table: Table, schema: Schema | None = None) -> Encoder:
         """The encoder with ids for what the policies let in; the bank is not changed."""
@@ -202,145 +270,17 @@ class FeatureBank:
 
     def schema_report(self, frame: Any) -> SchemaReport:
         """Tell which columns and values of a frame are new, missing or known, and what follows."""
-        return compare(self.encoder, self._table(frame), self.policies, self.overrides)
+        return compare(self.encoder, self.table(frame), self.policies, self.overrides)
 
-    # ---- looking at it -------------------------------------------------------------------------
-
-    def contributions(self, frame: Any, graph: Graph = "auto") -> dict[str, list[Any]]:
-        """How much each feature of each row moved its output.
-
-        The effect is that of leaving the feature out: the log-odds of the predicted class (of the
-        second one for a binary target; of each label; the number itself in regression) with it
-        minus without it.
-
-        Returns
-        -------
-            Columns of equal length: row, output, field, value, new, effect.
-        """
-        table = self._table(frame)
-        bank = self._prepared(table, graph)
-        X = bank.encoder.encode(table)
-        whole = _scores(bank.predicted(X), self.task)
-        effect = whole[X.row_of] - _scores(bank.predicted(_leave_one_out(X)), self.task)  # (E, C)
-        entry, output = self._explained(whole, X.row_of)
-        named = [bank.encoder.decode(int(feature)) for feature in X.ids[entry]]
-        names = ["prediction"] if self.task == "regression" else self.classes
-        return {
-            "row": X.row_of[entry].tolist(),
-            "output": [names[at] for at in output],
-            "field": [field for field, _ in named],
-            "value": [describe_value(value) for _, value in named],
-            "new": (X.ids[entry] >= self.running.n_observed).tolist(),
-            "effect": effect[entry, output].tolist(),
-        }
-
-    def _explained(
-        self, scores: NDArray[np.float64], row_of: NDArray[np.int64]
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Pairs (entry, output) to tell of: one output for each entry, or every label."""
-        entries = np.arange(len(row_of))
-        if self.task == "multilabel":
-            n_labels = scores.shape[1]
-            return np.repeat(entries, n_labels), np.tile(np.arange(n_labels), len(entries))
-        if self.task == "multiclass":
-            return entries, scores.argmax(axis=1)[row_of]
-        return entries, np.full(len(entries), int(self.task == "binary"))
-
-    def nearest(self, field: str, value: str | float | None, k: int = 5) -> dict[str, Any]:
-        """Tell what the bank knows of one feature.
-
-        Parameters
-        ----------
-        field, value
-            The feature; of a bucketed field any number in the bucket, None for a missing cell.
-        k
-            How many of the observed features nearest to it (by the cosine of their embeddings).
-
-        Returns
-        -------
-            Its id, whether it is new, its number of rows, its neighbours, and its effect: the
-            change of the outputs of an average row that gets the feature.
-        """
-        feature = self._find(field, value)
-        running = self.running
-        own = running.embeddings(np.array([feature], dtype=np.int32), self.encoder.field_of)[0]
-        known = running.W.double()
-        cosine = torch.nn.functional.cosine_similarity(known, own[None], dim=1).cpu().numpy()
-        if feature < running.n_observed:
-            cosine[feature] = -np.inf
-        order = np.argsort(-cosine, kind="stable")[: min(k, len(cosine))]
-        return {
-            "field": field,
-            "value": describe_value(self.encoder.decode(feature)[1]),
-            "id": feature,
-            "new": feature >= running.n_observed,
-            "rows": self._rows_of(feature),
-            "nearest": [
-                {**self._named(int(j)), "cosine": float(cosine[j])}
-                for j in order
-                if np.isfinite(cosine[j])
-            ],
-            "effect": self._average_effect(own),
-        }
-
-    def _find(self, field: str, value: str | float | None) -> int:
-        feature = self.encoder.find(field, value)
-        if feature is None:
-            raise InputError(
-                f"field {field!r} has no value {value!r} in this bank: observe rows that have it."
-            )
-        return feature
-
-    def _named(self, feature: int) -> dict[str, Any]:
-        field, value = self.encoder.decode(feature)
-        rows = self._rows_of(feature)
-        return {"field": field, "value": describe_value(value), "rows": rows}
-
-    def _rows_of(self, feature: int) -> int:
-        counts = self.running.sums.counts
-        return int(counts[feature]) if feature < len(counts) else 0
-
-    def _average_effect(self, own: torch.Tensor) -> dict[str, float]:
-        running = self.running
-        counts = torch.from_numpy(running.sums.counts[: running.n_observed]).to(own.device)
-        average = counts @ running.W.double() / max(1, self.meta.get("n_rows", 0))
-        with torch.no_grad():
-            logits = running.backbone(torch.stack([average, average + own])).cpu().numpy()
-        before, after = self.finish(logits)
-        names = self.classes or ["prediction"]
-        return {str(n): float(a - b) for n, a, b in zip(names, after, before, strict=True)}
-
-    def describe(self) -> dict[str, Any]:
-        """What the bank is, for people and programs: fields, sizes, settings, metrics."""
-        field_of = self.encoder.field_of
-        new = np.arange(len(field_of)) >= self.running.n_observed
-        fields = [
-            {
-                "name": field.name,
-                "kind": field.kind,
-                "observed_features": int(np.sum((field_of == index) & ~new)),
-                "new_features": int(np.sum((field_of == index) & new)),
-            }
-            for index, field in enumerate(self.encoder.schema)
-        ]
-        return {
-            "task": self.task,
-            "classes": [str(name) for name in self.classes],
-            "observed_features": self.running.n_observed,
-            "new_features": int(new.sum()),
-            "fields": fields,
-            "exclude": list(self.exclude),
-            "policies": self.policies.to_dict(),
-            "meta": {key: value for key, value in self.meta.items() if key != "files"},
-        }
-
-    def replaced(self, encoder: Encoder, running: RunningFATE) -> FeatureBank:
-        """The same bank around another vocabulary and network."""
+    def replaced(self, encoder: Encoder, base: Base, evidence: LiveEvidence | None) -> FeatureBank:
+        """The same bank around another vocabulary and model, which have seen no rows yet."""
         bank = copy.copy(self)
-        bank.encoder, bank.running, bank.meta = encoder, running, dict(self.meta)
+        bank.encoder, bank.base, bank.evidence = encoder, base, evidence
+        bank.rows, bank.meta = np.zeros(base.n_observed), dict(self.meta)
         return bank
 
-    def _table(self, frame: Any) -> Table:
+    def table(self, frame: Any) -> Table:
+        """Read a frame, without the columns that are never used."""
         table = read_table(frame)
         if not self.exclude:
             return table
@@ -360,25 +300,20 @@ class FeatureBank:
     def to_bundle(self) -> Bundle:
         """Everything as plain values."""
         header, vocabulary = self.encoder.to_parts()
-        running = self.running
-        weights = {"W": running.W.cpu().numpy()}
-        for part in ("backbone", "extrapolator"):
-            module = getattr(running, part)
-            if module is not None:
-                state = module.state_dict()
-                weights |= {f"{part}.{n}": t.float().cpu().numpy() for n, t in state.items()}
+        state = {"rows": self.rows, **self.base.state()}
         meta = {
             **self.meta,
-            "task": self.task,
+            **self.base.about(),
             "classes": _plain_classes(self.classes),
-            "target_scale": list(self.target_scale),
+            "embeddings": self.embeddings,
             "policies": self.policies.to_dict(),
             "exclude": list(self.exclude),
             "overrides": self.overrides.to_json(),
-            "recompose": running.recompose,
         }
-        state = {"counts": running.sums.counts, "messages": running.sums.messages}
-        return Bundle(header, vocabulary, weights, state, meta)
+        if self.evidence is not None:
+            state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
+            meta["pooling"] = asdict(self.evidence.pooling)
+        return Bundle(header, vocabulary, self.base.weights(), state, meta)
 
     @classmethod
     def from_bundle(cls, bundle: Bundle, source: str = "bundle") -> FeatureBank:
@@ -386,103 +321,68 @@ class FeatureBank:
         meta = bundle.meta
         try:
             encoder = Encoder.from_parts(bundle.schema, bundle.vocabulary)
-            running = _running_from(bundle)
+            base = Network.from_arrays(bundle.weights, bundle.state, meta)
             bank = cls(
                 encoder,
-                running,
-                meta["task"],
+                base,
                 meta["classes"],
-                target_scale=tuple(meta["target_scale"]),
+                embeddings=bool(meta["embeddings"]),
+                evidence=_evidence_from(bundle, base.task),
                 policies=Policies.from_dict(meta["policies"]),
                 exclude=meta["exclude"],
                 overrides=Schema.from_json(meta["overrides"]),
                 meta={k: v for k, v in meta.items() if k not in _WRITTEN_BY_BUNDLE},
             )
+            bank.rows = np.array(bundle.state["rows"], dtype=np.float64)
         except (InputError, KeyError, TypeError, RuntimeError, ValueError) as error:
             raise DataFileError(
                 f"{source}: the parts of the bundle do not fit together ({error})."
             ) from None
-        if not running.n_observed <= len(running.sums.counts) <= encoder.n_features:
+        if not base.n_observed <= len(bank.rows) <= encoder.n_features:
             raise DataFileError(
                 f"{source}: the vocabulary has {encoder.n_features} features, the weights "
-                f"{running.n_observed} and the state {len(running.sums.counts)}; it is damaged."
+                f"{base.n_observed} and the state {len(bank.rows)}; it is damaged."
             )
         return bank
 
 
 _WRITTEN_BY_BUNDLE = {
-    "format",
-    "openfate",
-    "versions",
-    "written",
-    "files",
-    "digest",
-    "task",
-    "classes",
-    "target_scale",
-    "policies",
-    "exclude",
-    "overrides",
-    "recompose",
+    *("format", "openfate", "versions", "written", "files", "digest"),
+    *("classes", "embeddings", "policies", "exclude", "overrides", "pooling"),
+    *("task", "target_scale", "recompose"),
+}
+# What the sums of evidence are of, for each task.
+EVIDENCE_KIND: dict[Task, Kind] = {
+    "binary": "classes",
+    "multiclass": "classes",
+    "multilabel": "labels",
+    "regression": "values",
 }
 
 
-def _running_from(bundle: Bundle) -> RunningFATE:
-    tensors = {name: torch.from_numpy(array) for name, array in bundle.weights.items()}
-    n_features, width = tensors["W"].shape
-    n_layers = sum(name.startswith("backbone.") and name.endswith(".weight") for name in tensors)
-    sizes = [len(tensors[f"backbone.layers.{layer}.bias"]) for layer in range(n_layers)]
-    *hidden, n_outputs = sizes
-    has_graph = any(name.startswith("extrapolator.") for name in tensors)
-    normalize = bool(bundle.meta.get("normalize", True))
-    extrapolator = GraphSAGE(width, 2, normalize) if has_graph else None
-    model = FATE(
-        n_features,
-        MLP(width, n_outputs, hidden),
-        extrapolator,
-        recompose=bundle.meta["recompose"],
-    )
-    model.load_state_dict(tensors)
-    sums = Sums(bundle.state["counts"].copy(), bundle.state["messages"].copy())
-    if sums.messages.shape != (len(sums.counts), width) or sums.counts.dtype != np.float64:
-        raise ValueError(f"sums of the shape {sums.messages.shape} for width {width}")
-    return RunningFATE(model, sums)
+def _evidence_from(bundle: Bundle, task: Task) -> LiveEvidence | None:
+    if "pooling" not in bundle.meta:
+        return None
+    arrays = {
+        name.removeprefix("evidence."): array
+        for name, array in bundle.state.items()
+        if name.startswith("evidence.")
+    }
+    pooling = Pooling(**bundle.meta["pooling"])
+    return LiveEvidence.from_arrays(arrays, EVIDENCE_KIND[task], pooling)
 
 
-def describe_value(value: Any) -> str:
-    """A feature's value as text for people: a bucket as an interval, a missing cell as such."""
-    if value is None:
-        return "(missing)"
-    if isinstance(value, tuple):
-        low, high = value
-        return f"{low:g} to {high:g}"
-    return str(value)
+def _new_part(X: MultiHot, n_observed: int) -> MultiHot:
+    """(N, D' - D) the new features of rows, numbered from 0."""
+    part = _only(X, np.arange(X.n_features) >= n_observed)
+    return MultiHot(part.row_ptr, part.ids - np.int32(n_observed), X.n_features - n_observed)
 
 
-def _scores(outputs: NDArray[np.float64], task: Task) -> NDArray[np.float64]:
-    """Log-odds of probabilities; numbers as they are."""
-    if task == "regression":
-        return outputs
-    p = np.clip(outputs, 1e-12, 1 - 1e-12)
-    return np.asarray(np.log(p) - np.log1p(-p))
-
-
-def _rows_with(X: MultiHot, features: NDArray[np.bool_]) -> NDArray[np.intp]:
-    hit = np.concatenate([[0], np.cumsum(features[X.ids])])
-    return np.flatnonzero(np.diff(hit[X.row_ptr]))
-
-
-def _leave_one_out(X: MultiHot) -> MultiHot:
-    """(E, D): for each entry of X its row without it."""
-    degree = X.row_degree
-    repeated = X.select_rows(np.repeat(np.arange(X.n_rows), degree))
-    place = np.arange(X.nnz) - np.repeat(X.row_ptr[:-1], degree)  # of the entry within its row
-    left_out = repeated.row_ptr[:-1] + place
-    keep = np.ones(repeated.nnz, dtype=bool)
-    keep[left_out] = False
-    values = None if repeated.values is None else repeated.values[keep]
-    row_ptr = repeated.row_ptr - np.arange(X.nnz + 1)
-    return MultiHot(row_ptr, repeated.ids[keep], X.n_features, values)
+def _only(X: MultiHot, features: NDArray[np.bool_]) -> MultiHot:
+    """The cells of some features, in the same feature space; their values are left aside."""
+    kept = features[X.ids]
+    row_ptr = np.concatenate([[0], np.cumsum(kept)])[X.row_ptr].astype(np.int64)
+    return MultiHot(row_ptr, X.ids[kept], X.n_features)
 
 
 def _plain_classes(classes: Sequence[Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from openfate.bank import FeatureBank, Graph, Use
+from openfate.bases import Network
 from openfate.data.changes import SchemaReport
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table
@@ -40,6 +41,7 @@ from openfate.inputs import (
     select_rows,
     split,
 )
+from openfate.insight import contributions
 from openfate.models.backbone import MLP
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
@@ -117,18 +119,15 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         model = self._model(rows_.X.n_features, target.n_outputs, seed)
         self._train(model, rows_, parts, encoder, seed)
         encoder.grow(table, schema)  # WHY: what only validation rows have is new: extrapolated
-        running = RunningFATE(model)
-        running.observe(encoder.encode(table))
         self.bank_ = FeatureBank(
             encoder,
-            running,
-            target.task,
+            Network([RunningFATE(model)], target.task, target.scale),
             target.classes,
-            target_scale=target.scale,
             policies=policies,
             exclude=self.exclude,
             overrides=overrides,
         )
+        self.bank_.observe(table)
         self._remember(rows_, parts)
         return self
 
@@ -252,7 +251,8 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         """Loss and score of encoded rows, by the state; empty for no rows."""
         if not rows.X.n_rows:
             return {}
-        outputs = self.bank_.predicted(rows.X)
+        assert isinstance(self.bank_.base, Network)
+        outputs = self.bank_.base.outputs(None, rows.X, None, drop_new=True)
         y, task = rows.target.y, rows.target.task
         if task == "regression":
             mean, deviation = rows.target.scale
@@ -314,7 +314,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             value, new and effect, one line for each feature of each row.
         """
         table = self._open(X)
-        columns = self.bank_.contributions(table, graph)
+        columns = contributions(self.bank_, table, graph)
         native = nw.from_native(X, pass_through=True)
         backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"
         return nw.from_dict(columns, backend=backend).to_native()
@@ -323,30 +323,22 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _refit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
         old, before = self.bank_, self._measure(self._validation)
+        assert isinstance(old.base, Network)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        encoder = old.grown(table)
-        X = encoder.encode(table)
-        start = old.running.embeddings(
-            np.arange(X.n_features, dtype=np.int32), encoder.field_of
-        ).float()
-        model = self._model(X.n_features, target.n_outputs, seed)
-        with torch.no_grad():
-            model.W.copy_(start)
-            model.backbone.load_state_dict(old.running.backbone.state_dict())
-            assert model.extrapolator is not None and old.running.extrapolator is not None
-            model.extrapolator.load_state_dict(old.running.extrapolator.state_dict())
-        rows, parts = Rows(X, target, weight), split(target, self.validation_share, seed)
-        old_validation = self._validation
+        encoder = old.grown(old.table(table))
+        rows = Rows(encoder.encode(table), target, weight)
+        parts = split(target, self.validation_share, seed)
+        model = self._warm(old.base.members[0], encoder, target.n_outputs, seed)
         self._train(model, rows, parts, encoder, seed, untrained="leave")
-        running = RunningFATE(model)
-        running.observe(X)
-        n_old = old.running.n_observed
-        self.bank_ = old.replaced(encoder, running)
+        base = Network([RunningFATE(model)], target.task, target.scale)
+        self.bank_ = old.replaced(encoder, base, None)
+        self.bank_.observe(table)
+        old_validation, n_old = self._validation, old.n_observed
         self._remember(rows, parts)
-        after = self._measure(old_validation.widened(X.n_features)) if before else {}
+        after = self._measure(old_validation.widened(encoder.n_features)) if before else {}
         self.refit_report_ = {
-            "rows": X.n_rows,
-            "absorbed_features": X.n_features - n_old,
+            "rows": table.n_rows,
+            "absorbed_features": encoder.n_features - n_old,
             "old_validation_rows": old_validation.X.n_rows,
             "before": before,
             "after": after,
@@ -354,6 +346,17 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         }
         self.bank_.meta["refit"] = self.refit_report_
         return self
+
+    def _warm(self, old: RunningFATE, encoder: Encoder, n_outputs: int, seed: int) -> FATE:
+        """A model that starts where an old one stands, new features at their extrapolation."""
+        model = self._model(encoder.n_features, n_outputs, seed)
+        every = np.arange(encoder.n_features, dtype=np.int32)
+        with torch.no_grad():
+            model.W.copy_(old.embeddings(every, encoder.field_of))
+        model.backbone.load_state_dict(old.backbone.state_dict())
+        if model.extrapolator is not None and old.extrapolator is not None:
+            model.extrapolator.load_state_dict(old.extrapolator.state_dict())
+        return model
 
     # ---- bundles -------------------------------------------------------------------------------
 
@@ -392,7 +395,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = int(meta["n_features_in"])
         if meta["columns"]:
             self.feature_names_in_ = np.array(meta["columns"], dtype=object)
-        empty = MultiHot.from_rows([], bank.running.n_observed)
+        empty = MultiHot.from_rows([], bank.n_observed)
         self._validation = Rows(empty, Target(bank.task, np.empty(0)), None)
         return self
 

@@ -18,7 +18,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from openfate.bank import FeatureBank, Task
+from openfate.bank import FeatureBank
+from openfate.bases import Task
 from openfate.data.frame import Table, read_table
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
@@ -82,7 +83,7 @@ def _open_array(estimator: BaseEstimator, X: Any, reset: bool) -> Table:
     for at, cells in enumerate(array.T):
         name = f"x{at}"
         columns[name] = _cells(name, cells)
-    return Table(len(array), columns)
+    return Table(len(array), columns, array)
 
 
 def _cells(name: str, cells: NDArray[Any]) -> pl.Series:

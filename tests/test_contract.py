@@ -171,11 +171,11 @@ def test_the_order_of_rows_does_not_matter(model, later, graph):
 
 
 def test_prediction_changes_neither_model_nor_input(model, later):
-    kept, sums = later.clone(), model.bank_.running.sums
-    counts = sums.counts.copy()
+    kept, state = later.clone(), {n: a.copy() for n, a in model.bank_.to_bundle().state.items()}
     first = predict(model, later)
     assert later.equals(kept)
-    assert model.bank_.running.sums is sums and np.array_equal(counts, sums.counts)
+    after = model.bank_.to_bundle().state
+    assert all(np.array_equal(after[name], array) for name, array in state.items())
     assert np.array_equal(first, predict(model, later))
 
 
@@ -241,12 +241,12 @@ def test_a_copy_of_the_parameters_survives_a_bundle(model, tmp_path):
 
 def test_memory_does_not_grow_with_rows_that_bring_nothing_new(model, later):
     model.observe(later)
-    size = model.bank_.running.sums.messages.nbytes
+    size = sum(array.nbytes for array in model.bank_.to_bundle().state.values())
     n_features = model.bank_.encoder.n_features
     for _ in range(5):
         model.observe(later)
         predict(model, later)
-    assert model.bank_.running.sums.messages.nbytes == size
+    assert sum(array.nbytes for array in model.bank_.to_bundle().state.values()) == size
     assert model.bank_.encoder.n_features == n_features
 
 
@@ -292,7 +292,7 @@ def test_refit_absorbs_new_features_and_reports_what_was_forgotten(model, rows, 
     y = targets.get(task, _number)(rows)
     ids_before = [model.bank_.encoder.decode(j) for j in range(model.bank_.encoder.n_features)]
     model.observe(later).refit(later, y)
-    assert model.bank_.running.n_observed == model.bank_.encoder.n_features
+    assert model.bank_.n_observed == model.bank_.encoder.n_features
     ids = [model.bank_.encoder.decode(j) for j in range(len(ids_before))]
     assert ids == ids_before
     report = model.refit_report_

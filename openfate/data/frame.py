@@ -44,6 +44,7 @@ class Table:
 
     n_rows: int
     columns: Mapping[str, pl.Series]
+    native: Any = field(default=None, repr=False)  # what it was read from, all columns
     memo: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
 
     def select(self, names: Iterable[str]) -> Table:
@@ -55,7 +56,7 @@ class Table:
         >>> list(read_table(pl.DataFrame({"a": [1], "b": [2]})).select(["b"]).columns)
         ['b']
         """
-        kept = Table(self.n_rows, {name: self.columns[name] for name in names})
+        kept = Table(self.n_rows, {name: self.columns[name] for name in names}, self.native)
         kept.memo.update({key: value for key, value in self.memo.items() if key[0] in kept.columns})
         return kept
 
@@ -95,7 +96,7 @@ def read_table(frame: Any) -> Table:
     odd = next((name for name in data.columns if not _has_utf8(name)), None)
     if odd is not None:
         raise InputError(f"column name {odd!r} is not valid Unicode; rename it.")
-    return Table(len(data), {name: _to_polars(data[name], name) for name in data.columns})
+    return Table(len(data), {name: _to_polars(data[name], name) for name in data.columns}, frame)
 
 
 def text_of(column: pl.Series, field: str) -> pl.Series:

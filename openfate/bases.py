@@ -1,0 +1,249 @@
+"""Bases: what predicts a row from the features it was trained with, under a `FeatureBank`.
+
+    Network   members of one fit, FATE each, with running sums; their predictions are averaged
+    Wrapped   any fitted model with predict_proba or predict, which knows nothing of new features
+
+N rows, C outputs.  Both give predictions: probabilities, or numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import narwhals as nw
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from openfate.data.frame import Table
+from openfate.data.multihot import MultiHot
+from openfate.errors import InputError
+from openfate.models.backbone import MLP
+from openfate.models.extrapolator import GraphSAGE
+from openfate.models.fate import FATE
+from openfate.models.running import RunningFATE, Sums
+
+__all__ = ["Base", "Network", "Task", "Wrapped"]
+
+Task = Literal["binary", "multiclass", "multilabel", "regression"]
+Floats = NDArray[np.float64]
+Arrays = dict[str, NDArray[Any]]
+Fields = NDArray[np.integer] | None  # (D',) the field of each feature
+
+
+class Base(Protocol):
+    """What a bank asks of the model that it is built on."""
+
+    task: Task
+
+    @property
+    def n_observed(self) -> int:
+        """D: ids from it on are new."""
+
+    def outputs(self, table: Table, X: MultiHot, field_of: Fields, drop_new: bool) -> Floats:
+        """Predictions (N, C) of rows, from the features that were trained, or from all."""
+
+    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
+        """Add rows to the state, of all features or of some."""
+
+    def copied(self) -> Base:
+        """A copy with a state of its own."""
+
+    def weights(self) -> Arrays:
+        """What training learned, by name."""
+
+    def state(self) -> Arrays:
+        """Running sums, by name."""
+
+    def about(self) -> dict[str, Any]:
+        """What else a bundle must tell to make it again."""
+
+
+class Network:
+    """The networks of a fit with their running sums.
+
+    Parameters
+    ----------
+    members
+        One or more, over the same features.
+    task
+        What the outputs are.
+    target_scale
+        Of regression: the mean and the deviation that standardised the target.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[RunningFATE],
+        task: Task,
+        target_scale: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        self.members, self.target_scale = list(members), target_scale
+        self.task: Task = task
+
+    @property
+    def n_observed(self) -> int:
+        """D."""
+        return self.members[0].n_observed
+
+    def outputs(self, table: Table | None, X: MultiHot, field_of: Fields, drop_new: bool) -> Floats:
+        """Predictions (N, C): the mean over the members."""
+        parts = [self.finish(m.logits(X, field_of, drop_new)) for m in self.members]
+        return np.asarray(np.mean(parts, axis=0)) if len(parts) > 1 else parts[0]
+
+    def finish(self, logits: Floats) -> Floats:
+        """Logits (N, C) -> what the task predicts: probabilities, or numbers."""
+        if self.task == "regression":
+            mean, deviation = self.target_scale
+            return logits * deviation + mean
+        if self.task == "multiclass":
+            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+            return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        p = torch.from_numpy(logits).sigmoid().numpy()
+        return p if self.task == "multilabel" else np.concatenate([1 - p, p], axis=1)
+
+    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
+        """Add rows to the sums of every member."""
+        for member in self.members:
+            member.observe(X, only)
+
+    def copied(self) -> Network:
+        """A copy with sums of its own."""
+        return Network([m.copied() for m in self.members], self.task, self.target_scale)
+
+    # ---- bundles -------------------------------------------------------------------------------
+
+    def weights(self) -> Arrays:
+        """``0.W``, ``0.backbone.layers.0.weight``, ... for member 0, and so on."""
+        weights: Arrays = {}
+        for at, member in enumerate(self.members):
+            weights[f"{at}.W"] = member.W.cpu().numpy()
+            for part in ("backbone", "extrapolator"):
+                module = getattr(member, part)
+                if module is not None:
+                    for name, tensor in module.state_dict().items():
+                        weights[f"{at}.{part}.{name}"] = tensor.float().cpu().numpy()
+        return weights
+
+    def state(self) -> Arrays:
+        """Counts and sums of each member."""
+        state: Arrays = {}
+        for at, member in enumerate(self.members):
+            state[f"{at}.counts"] = member.sums.counts
+            state[f"{at}.messages"] = member.sums.messages
+        return state
+
+    def about(self) -> dict[str, Any]:
+        """Task, scale of the target, and how W_hat is put together."""
+        return {
+            "task": self.task,
+            "target_scale": list(self.target_scale),
+            "recompose": self.members[0].recompose,
+        }
+
+    @classmethod
+    def from_arrays(cls, weights: Arrays, state: Arrays, about: dict[str, Any]) -> Network:
+        """The networks that were taken apart; raises where the parts do not fit together."""
+        n_members = sum(name.endswith(".W") for name in weights)
+        members = [
+            _member(_under(weights, f"{at}."), _under(state, f"{at}."), about["recompose"])
+            for at in range(n_members)
+        ]
+        if not members or len({m.n_observed for m in members}) > 1:
+            raise InputError("the members of the network have different features, or are none.")
+        mean, deviation = about["target_scale"]
+        return cls(members, about["task"], (float(mean), float(deviation)))
+
+
+def _under(arrays: Arrays, prefix: str) -> Arrays:
+    return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
+
+
+def _member(weights: Arrays, state: Arrays, recompose: Literal["masked", "all"]) -> RunningFATE:
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    n_features, width = tensors["W"].shape
+    n_layers = sum(name.startswith("backbone.") and name.endswith(".weight") for name in tensors)
+    sizes = [len(tensors[f"backbone.layers.{layer}.bias"]) for layer in range(n_layers)]
+    *hidden, n_outputs = sizes
+    has_graph = any(name.startswith("extrapolator.") for name in tensors)
+    extrapolator = GraphSAGE(width, 2) if has_graph else None
+    model = FATE(n_features, MLP(width, n_outputs, hidden), extrapolator, recompose=recompose)
+    model.load_state_dict(tensors)
+    sums = Sums(state["counts"].copy(), state["messages"].copy())
+    good = sums.messages.shape == (len(sums.counts), width) and len(sums.counts) >= n_features
+    if not good or {sums.counts.dtype, sums.messages.dtype} != {np.dtype(np.float64)}:
+        raise InputError(f"sums have the shape {sums.messages.shape} for the width {width}.")
+    return RunningFATE(model, sums)
+
+
+class Wrapped:
+    """A fitted model of somebody else's, over the columns that it was trained with.
+
+    Parameters
+    ----------
+    estimator
+        Has `predict_proba` (or `predict` for numbers).
+    columns
+        Names of the training columns, in order; empty for arrays.
+    n_observed
+        D: features of the training rows.
+    task
+        What its outputs are.
+    """
+
+    def __init__(self, estimator: Any, columns: Sequence[str], n_observed: int, task: Task) -> None:
+        self.estimator, self.columns = estimator, list(columns)
+        self.task: Task = task
+        self._n_observed = n_observed
+
+    @property
+    def n_observed(self) -> int:
+        """D."""
+        return self._n_observed
+
+    def outputs(self, table: Table, X: MultiHot, field_of: Fields, drop_new: bool) -> Floats:
+        """Predictions (N, C) of the wrapped model; new features are not its business."""
+        if not table.n_rows:
+            return np.empty((0, self.n_outputs))
+        rows = table.native if not self.columns else self._known_columns(table.native)
+        if self.task == "regression":
+            return np.asarray(self.estimator.predict(rows), np.float64).reshape(table.n_rows, -1)
+        p = self.estimator.predict_proba(rows)
+        if isinstance(p, list):  # one (N, 2) array for each label
+            p = np.stack([part[:, 1] for part in p], axis=1)
+        return np.asarray(p, np.float64)
+
+    @property
+    def n_outputs(self) -> int:
+        """C."""
+        if self.task == "regression":
+            return 1
+        classes = self.estimator.classes_
+        return len(classes)
+
+    def _known_columns(self, native: Any) -> Any:
+        """The training columns of a frame, in their order; what is missing is empty."""
+        frame = nw.from_native(native, eager_only=True)
+        missing = [name for name in self.columns if name not in frame.columns]
+        frame = frame.with_columns(*(nw.lit(None).alias(name) for name in missing))
+        return frame.select(self.columns).to_native()
+
+    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
+        """Nothing to learn: evidence is kept by the bank."""
+
+    def copied(self) -> Wrapped:
+        """Itself: it has no state."""
+        return self
+
+    def weights(self) -> Arrays:
+        """None: its own file holds them."""
+        return {}
+
+    def state(self) -> Arrays:
+        """None."""
+        return {}
+
+    def about(self) -> dict[str, Any]:
+        """Task and columns."""
+        return {"task": self.task, "columns": self.columns}
