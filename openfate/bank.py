@@ -157,7 +157,7 @@ class FeatureBank:
         e = self.evidence.evidence(_only(new, ~own))
         if own.any():
             e = e + self.evidence.evidence(_only(new, own), P0 if votes is None else votes)
-        return combine(P, e, self.evidence.state.kind, new.row_degree > 0)
+        return combine(P, e, self.evidence.state.kind)
 
     def prepared(self, table: Table, graph: Graph) -> FeatureBank:
         """The bank that predicts these rows: itself, or a copy that has looked at them."""

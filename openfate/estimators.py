@@ -19,6 +19,8 @@ from openfate.data.schema import Field, Schema
 from openfate.errors import DataFileError, InputError
 from openfate.fitting import FATEEstimator, Policy
 from openfate.inputs import Target, class_target, label_target, number_target, open_table
+from openfate.openworld.probe import Novelty
+from openfate.recipes import Strategy
 from openfate.training.loop import Epoch
 
 __all__ = ["FATEClassifier", "FATERegressor", "load", "save"]
@@ -28,31 +30,43 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
     """A classifier that uses columns and values it first meets after `fit`.
 
     A table is a graph between rows and features (a feature is a value of a column).  A small
-    network classifies the sum of a row's feature embeddings; a 2-layer GraphSAGE, trained with it
-    by hiding features in turn, computes embeddings of features that were not there in training
-    from the rows in which they appear.
+    network classifies the sum of a row's feature embeddings.  What is known of a feature that was
+    not there in training comes from the rows in which it appears: from what they were predicted as
+    (``strategy="auto"``), or as an embedding that a 2-layer GraphSAGE computes
+    (``strategy="fate"``).
 
     Parameters
     ----------
+    strategy
+        "auto": networks trained with feature dropout; new features move a prediction by what the
+        rows that have them were predicted as (evidence), as strongly as a probe on validation rows
+        found to pay, or not at all.  "fate": the paper's model.  "evidence": without a probe.
+        "none": new features are ignored.
     schema
         Kinds of columns where the guess would be wrong; see `openfate.Schema`.
     numeric
         Numbers as "buckets" (the paper's way) or as one feature with a "value".
     exclude
         Columns that are not used, now or later.
-    width, hidden
-        Width of an embedding; widths of the network's hidden layers.
-    n_folds, drop_edge
-        Parts of the features that are hidden in turn; probability that an edge is removed.
-    epochs, lr, lr_extrapolator, batch_size
-        Passes over the rows, Adam's two learning rates, rows in a mini-batch ("auto": all of up to
-        16,384 rows, else 8,192).
-    validation_share, patience
-        Rows spared to stop early (none below 40 rows), after how many epochs without a better loss.
+    width, hidden, epochs, lr, batch_size, patience
+        Width of an embedding, widths of the hidden layers, the most passes over the rows, learning
+        rate, rows in a mini-batch, epochs without a better validation loss that are waited for.
+        None: what suits the strategy.
+    validation_share
+        Rows spared to stop early and to probe; none are below 40 rows.
+    dropout, n_members, weight_decay
+        Of the plain networks: probability that a cell is dropped in training, networks whose
+        predictions are averaged, AdamW's decay.
+    n_folds, drop_edge, lr_extrapolator
+        Of the paper's: parts of the features that are hidden in turn, probability that an edge is
+        removed, the extrapolator's learning rate.
+    novelty, n_draws
+        What the probe expects to appear, new "values", whole "columns" or "both"; how many times
+        it hides some and fits again.
     class_weight
         "balanced", or a weight for each class.
     mixed_precision
-        Train in bfloat16 where it is safe.
+        Train the paper's model in bfloat16 where it is safe.
     device
         "auto" takes a GPU where there is one; else "cpu", "cuda", ...  Prediction is on the CPU.
     random_state
@@ -106,18 +120,24 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         self,
         schema: Schema | Sequence[Field] | None = None,
         *,
+        strategy: Strategy = "auto",
         numeric: Literal["buckets", "value"] = "buckets",
         exclude: Sequence[str] = (),
-        width: int = 32,
-        hidden: Sequence[int] = (64,),
+        width: int | None = None,
+        hidden: Sequence[int] | None = None,
+        epochs: int | None = None,
+        lr: float | None = None,
+        batch_size: int | None = None,
+        patience: int | None = None,
+        validation_share: float = 0.15,
+        dropout: float = 0.2,
+        n_members: int = 2,
+        weight_decay: float = 1e-2,
         n_folds: int = 5,
         drop_edge: float = 0.5,
-        epochs: int = 200,
-        lr: float = 1e-2,
         lr_extrapolator: float = 1e-3,
-        batch_size: int | Literal["auto"] | None = "auto",
-        validation_share: float = 0.1,
-        patience: int | None = 20,
+        novelty: Novelty = "both",
+        n_draws: int = 3,
         class_weight: Mapping[Any, float] | str | None = None,
         mixed_precision: bool = False,
         device: str = "auto",
@@ -220,9 +240,10 @@ class FATERegressor(RegressorMixin, FATEEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    schema, numeric, exclude, width, hidden, n_folds, drop_edge, epochs, lr, lr_extrapolator, \
-batch_size, validation_share, patience, mixed_precision, device, random_state, new_columns, \
-new_values, missing_columns, callback, tensorboard, progress
+    schema, strategy, numeric, exclude, width, hidden, epochs, lr, batch_size, patience, \
+validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, lr_extrapolator, novelty, \
+n_draws, mixed_precision, device, random_state, new_columns, new_values, missing_columns, \
+callback, tensorboard, progress
         See `FATEClassifier`.
     loss
         "squared_error" (predicts means) or "absolute_error" (medians).
@@ -241,18 +262,24 @@ new_values, missing_columns, callback, tensorboard, progress
         self,
         schema: Schema | Sequence[Field] | None = None,
         *,
+        strategy: Strategy = "auto",
         numeric: Literal["buckets", "value"] = "buckets",
         exclude: Sequence[str] = (),
-        width: int = 32,
-        hidden: Sequence[int] = (64,),
+        width: int | None = None,
+        hidden: Sequence[int] | None = None,
+        epochs: int | None = None,
+        lr: float | None = None,
+        batch_size: int | None = None,
+        patience: int | None = None,
+        validation_share: float = 0.15,
+        dropout: float = 0.2,
+        n_members: int = 2,
+        weight_decay: float = 1e-2,
         n_folds: int = 5,
         drop_edge: float = 0.5,
-        epochs: int = 200,
-        lr: float = 1e-2,
         lr_extrapolator: float = 1e-3,
-        batch_size: int | Literal["auto"] | None = "auto",
-        validation_share: float = 0.1,
-        patience: int | None = 20,
+        novelty: Novelty = "both",
+        n_draws: int = 3,
         loss: Literal["squared_error", "absolute_error"] = "squared_error",
         mixed_precision: bool = False,
         device: str = "auto",
@@ -332,7 +359,8 @@ def load(path: str | Path) -> Any:
     try:
         params = dict(bank.meta["params"])
         params["schema"] = Schema.from_json(params["schema"])
-        params["hidden"] = tuple(params["hidden"])
+        if params["hidden"] is not None:
+            params["hidden"] = tuple(params["hidden"])
         estimator = kind(**params)
         if isinstance(estimator, FATEClassifier):
             estimator.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])

@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from openfate.bank import FeatureBank, Graph, Use
+from openfate.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
 from openfate.bases import Network
 from openfate.data.changes import SchemaReport
 from openfate.data.encode import Encoder
@@ -37,22 +37,23 @@ from openfate.inputs import (
     Parts,
     Rows,
     Target,
+    as_predicted,
+    label_target,
     open_table,
     select_rows,
     split,
 )
 from openfate.insight import contributions
-from openfate.models.backbone import MLP
-from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
 from openfate.models.running import RunningFATE
-from openfate.training.loop import Epoch, History, train
-from openfate.training.settings import Settings
+from openfate.openworld.live import LiveEvidence
+from openfate.openworld.probe import Decision, Novelty
+from openfate.recipes import Job, Recipe, Strategy, model_of
+from openfate.training.loop import Epoch, History
 
 __all__ = ["FATEEstimator", "Policy"]
 
 Policy = str | Mapping[str, str]
-_BATCH = 8192  # rows of a mini-batch, where a table is larger than two of them
 
 
 class FATEEstimator(BaseEstimator):  # type: ignore[misc]
@@ -65,19 +66,25 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
 
     # Parameters; each subclass documents them and has them in its signature.
     schema: Schema | Sequence[Field] | None
+    strategy: Strategy
     numeric: Literal["buckets", "value"]
     exclude: Sequence[str]
-    width: int
-    hidden: Sequence[int]
+    width: int | None
+    hidden: Sequence[int] | None
+    epochs: int | None
+    lr: float | None
+    batch_size: int | None
+    patience: int | None
+    validation_share: float
+    dropout: float
+    n_members: int
+    weight_decay: float
     n_folds: int
     drop_edge: float
-    epochs: int
-    lr: float
     lr_extrapolator: float
-    batch_size: int | Literal["auto"] | None
-    validation_share: float
-    patience: int | None
     mixed_precision: bool
+    novelty: Novelty
+    n_draws: int
     device: str
     random_state: int | np.random.RandomState | None
     new_columns: Policy
@@ -103,8 +110,8 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
         if weight is not None and not np.all(weight > 0):  # a weight of 0 means: not there
-            rows = np.flatnonzero(weight > 0)
-            table, target, weight = select_rows(table, rows), target.select(rows), weight[rows]
+            some = np.flatnonzero(weight > 0)
+            table, target, weight = select_rows(table, some), target.select(some), weight[some]
         policies = Policies(self.new_columns, self.new_values, self.missing_columns)
         overrides = _as_schema(self.schema)
         schema = Schema.from_frame(
@@ -112,89 +119,89 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             overrides=overrides,
             numeric=self.numeric,
         )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._seed()
         parts = split(target, self.validation_share, seed)
         encoder = Encoder(schema).fit(select_rows(table, parts.training))
-        rows_ = Rows(encoder.encode(table), target, weight)
-        model = self._model(rows_.X.n_features, target.n_outputs, seed)
-        self._train(model, rows_, parts, encoder, seed)
+        rows = Rows(encoder.encode(table), target, weight)
+        base, evidence, decision = self._learn(rows, parts, encoder.field_of, seed)
         encoder.grow(table, schema)  # WHY: what only validation rows have is new: extrapolated
         self.bank_ = FeatureBank(
             encoder,
-            Network([RunningFATE(model)], target.task, target.scale),
+            base,
             target.classes,
+            embeddings=self.strategy == "fate",
+            evidence=evidence,
             policies=policies,
             exclude=self.exclude,
             overrides=overrides,
         )
         self.bank_.observe(table)
-        self._remember(rows_, parts)
+        self._remember(rows, parts, decision)
         return self
 
-    def _model(self, n_features: int, n_outputs: int, seed: int) -> FATE:
-        if not n_features:
-            raise InputError("the table has no column with a value to learn from.")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            backbone = MLP(self.width, n_outputs, tuple(self.hidden))
-            return FATE(n_features, backbone, GraphSAGE(self.width, 2))
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _train(
+    def _learn(
         self,
-        model: FATE,
         rows: Rows,
         parts: Parts,
-        encoder: Encoder,
+        field_of: NDArray[np.integer],
         seed: int,
-        untrained: Literal["field_mean", "leave"] = "field_mean",
-    ) -> None:
-        training, validation = rows.select(parts.training), rows.select(parts.validation)
-        settings = self._settings(len(parts.training), rows.target, untrained)
-        work = training.X.nnz * self.width
-        with self._on_step(settings.epochs) as on_step, _few_threads(work):
-            self.history_ = train(
-                model,
-                training.X,
-                training.target.y,
-                settings,
-                sample_weight=training.weight,
-                validation=validation.triple if len(parts.validation) else None,
-                field_of=encoder.field_of,
-                seed=seed,
-                device=_device(self.device),
-                on_step=on_step,
+        start: Network | None = None,
+    ) -> tuple[Network, LiveEvidence | None, Decision | None]:
+        """Train, and choose how new features will be used."""
+        recipe = self._recipe(rows.target)
+        with self._on_step() as on_step:
+            job = Job(
+                rows.select(parts.training),
+                rows.select(parts.validation) if len(parts.validation) else None,
+                field_of,
+                seed,
+                _device(self.device),
+                on_step,
+                start,
             )
-        model.cpu()
+            learned = recipe.learn(job)
+            pooling, decision = recipe.choose(job, learned.best_epochs)
+        self.history_ = learned.history
+        if self.strategy == "none":
+            return learned.network, None, decision
+        kind = EVIDENCE_KIND[rows.target.task]
+        n_outputs = max(rows.target.n_outputs, 2) if kind == "classes" else rows.target.n_outputs
+        return learned.network, LiveEvidence(n_outputs, kind, pooling), decision
 
-    def _settings(
-        self, n_rows: int, target: Target, untrained: Literal["field_mean", "leave"]
-    ) -> Settings:
-        batch_size = self.batch_size
-        if batch_size == "auto":
-            batch_size = None if n_rows <= 2 * _BATCH else _BATCH
-        return Settings(
-            n_folds=self.n_folds,
-            drop_edge=self.drop_edge,
+    def _recipe(self, target: Target) -> Recipe:
+        return Recipe(
+            strategy=self.strategy,
+            loss=self._loss(target),
+            width=self.width,
+            hidden=None if self.hidden is None else tuple(self.hidden),
             epochs=self.epochs,
             lr=self.lr,
-            lr_extrapolator=self.lr_extrapolator,
-            batch_size=batch_size,
+            batch_size=self.batch_size,
             patience=self.patience,
+            dropout=self.dropout,
+            n_members=self.n_members,
+            weight_decay=self.weight_decay,
+            n_folds=self.n_folds,
+            drop_edge=self.drop_edge,
+            lr_extrapolator=self.lr_extrapolator,
             mixed_precision=self.mixed_precision,
-            loss=self._loss(target),
-            untrained=untrained,
+            novelty=self.novelty,
+            n_draws=self.n_draws,
         )
 
     def _loss(self, target: Target) -> Any:
         return "multilabel" if target.task == "multilabel" else "log_loss"
 
     @contextmanager
-    def _on_step(self, epochs: int) -> Iterator[Callable[[Epoch], None]]:
+    def _on_step(self) -> Iterator[Callable[[Epoch], None]]:
         """What is to be done after each epoch: a bar, TensorBoard, the caller's own."""
         writer = _tensorboard(self.tensorboard) if self.tensorboard is not None else None
         console = Console(stderr=True)
         with Progress(console=console, transient=True, disable=not self.progress) as bar:
-            task = bar.add_task("training", total=epochs)
+            task = bar.add_task("training", total=None)
 
             def on_step(epoch: Epoch) -> None:
                 loss = f"epoch {epoch.number}: loss {epoch.train_loss:.4f}"
@@ -223,7 +230,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             allow_all_zero_weights=False,
         )
 
-    def _remember(self, rows: Rows, parts: Parts) -> None:
+    def _remember(self, rows: Rows, parts: Parts, decision: Decision | None) -> None:
         """Keep validation rows for `refit`, and what a bundle tells of the fit."""
         self._validation = rows.select(parts.validation)
         digest = hashlib.sha256()
@@ -245,6 +252,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
                 "seconds": round(self.history_.seconds, 3),
             },
             metrics=self._measure(self._validation),
+            decision=None if decision is None else decision.to_json(),
         )
 
     def _measure(self, rows: Rows) -> dict[str, float]:
@@ -278,20 +286,28 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return open_table(self, X, reset=False)
 
-    def observe(self, X: Any, y: ArrayLike | None = None) -> Self:
+    def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
         """Let rows teach the model what is new in them; nothing is trained.
 
-        New columns and values get an id, and from then on an embedding computed from all the rows
-        that had them.  This changes the model (prediction never does); a frame that raises an error
-        leaves it as it was.
+        New columns and values get an id, and from then on what is known of them is computed from
+        all the rows that had them.  Labels, where they come later, sharpen it: what happened is
+        compared with what the model expected.  This changes the model (prediction never does); a
+        frame that raises an error leaves it as it was.
 
         Parameters
         ----------
         X
             Rows, with or without new columns.
+        y
+            Their labels, as in `fit`, if they are known.
+        seen
+            Whether these rows were observed before, when they had no labels.
         """
         table = self._open(X)
-        self.bank_.observe(table)
+        labels = None
+        if y is not None:
+            labels = as_predicted(label_target(y, table.n_rows, self.bank_))
+        self.bank_.observe(table, labels, seen=seen)
         return self
 
     def schema_report(self, X: Any) -> SchemaReport:
@@ -324,17 +340,16 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
     def _refit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
         old, before = self.bank_, self._measure(self._validation)
         assert isinstance(old.base, Network)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._seed()
         encoder = old.grown(old.table(table))
         rows = Rows(encoder.encode(table), target, weight)
         parts = split(target, self.validation_share, seed)
-        model = self._warm(old.base.members[0], encoder, target.n_outputs, seed)
-        self._train(model, rows, parts, encoder, seed, untrained="leave")
-        base = Network([RunningFATE(model)], target.task, target.scale)
-        self.bank_ = old.replaced(encoder, base, None)
+        start = _absorbed(old.base, encoder)
+        base, evidence, decision = self._learn(rows, parts, encoder.field_of, seed, start)
+        self.bank_ = old.replaced(encoder, base, evidence)
         self.bank_.observe(table)
         old_validation, n_old = self._validation, old.n_observed
-        self._remember(rows, parts)
+        self._remember(rows, parts, decision)
         after = self._measure(old_validation.widened(encoder.n_features)) if before else {}
         self.refit_report_ = {
             "rows": table.n_rows,
@@ -346,17 +361,6 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         }
         self.bank_.meta["refit"] = self.refit_report_
         return self
-
-    def _warm(self, old: RunningFATE, encoder: Encoder, n_outputs: int, seed: int) -> FATE:
-        """A model that starts where an old one stands, new features at their extrapolation."""
-        model = self._model(encoder.n_features, n_outputs, seed)
-        every = np.arange(encoder.n_features, dtype=np.int32)
-        with torch.no_grad():
-            model.W.copy_(old.embeddings(every, encoder.field_of))
-        model.backbone.load_state_dict(old.backbone.state_dict())
-        if model.extrapolator is not None and old.extrapolator is not None:
-            model.extrapolator.load_state_dict(old.extrapolator.state_dict())
-        return model
 
     # ---- bundles -------------------------------------------------------------------------------
 
@@ -379,8 +383,8 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         params["schema"] = _as_schema(self.schema).to_json()
         if not isinstance(self.random_state, int):
             params["random_state"] = None
-        for name in ("hidden", "exclude"):
-            params[name] = list(params[name])
+        params["exclude"] = list(self.exclude)
+        params["hidden"] = None if self.hidden is None else list(self.hidden)
         for name in ("new_columns", "new_values", "missing_columns"):
             word = params[name]
             params[name] = word if isinstance(word, str) else dict(word)
@@ -410,16 +414,16 @@ def _device(name: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@contextmanager
-def _few_threads(work: int) -> Iterator[None]:
-    """One thread for small tensors: they would only wait for one another."""
-    # WHY: on a busy machine two threads took 50 times as long as one for tables of this size.
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1 if work < 1 << 26 else n_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
+def _absorbed(old: Network, encoder: Encoder) -> Network:
+    """The same networks over all features known now, new ones at their extrapolation."""
+    every, members = np.arange(encoder.n_features, dtype=np.int32), []
+    for member in old.members:
+        model = model_of(member)
+        wider = FATE(len(every), model.backbone, model.extrapolator, recompose=model.recompose)
+        with torch.no_grad():
+            wider.W.copy_(member.embeddings(every, encoder.field_of))
+        members.append(RunningFATE(wider))
+    return Network(members, old.task, old.target_scale)
 
 
 def _tensorboard(folder: str | Path) -> Any:

@@ -28,6 +28,7 @@ __all__ = [
     "Parts",
     "Rows",
     "Target",
+    "as_predicted",
     "class_target",
     "label_target",
     "number_target",
@@ -184,6 +185,14 @@ def number_target(y: Any, n_rows: int, scale: tuple[float, float] | None = None)
         deviation = float(numbers.std())
         scale = (float(numbers.mean()), deviation if deviation > 0 else 1.0)
     return Target("regression", (numbers - scale[0]) / scale[1], scale=scale)
+
+
+def as_predicted(target: Target) -> NDArray[Any]:
+    """Targets on the scale of predictions: numbers are not standardised."""
+    if target.task != "regression":
+        return target.y
+    mean, deviation = target.scale
+    return np.asarray(target.y * deviation + mean)
 
 
 def _plain(y: Any, n_rows: int) -> NDArray[Any]:

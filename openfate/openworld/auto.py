@@ -11,7 +11,7 @@ What is done with new features is `probe`'s choice.  N rows, D features, H width
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +27,21 @@ from openfate.models.fate import FATE
 from openfate.openworld.candidates import Candidate, View, evidence_candidates
 from openfate.openworld.embed import learn_map, new_part
 from openfate.openworld.evidence import Floats
-from openfate.training.metrics import log_loss, probabilities
+from openfate.training.loop import Epoch
+from openfate.training.losses import Loss, mean_loss
+from openfate.training.metrics import probabilities
+from openfate.training.rows import check_rows
 
-__all__ = ["AutoSettings", "Ensemble", "UseEmbeddings", "auto_candidates", "fit_auto"]
+__all__ = [
+    "AutoSettings",
+    "Ensemble",
+    "UseEmbeddings",
+    "auto_candidates",
+    "fit_auto",
+    "train_members",
+]
+
+Validation = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
 
 SCALES = (0.1, 0.25, 0.5)  # of embeddings that are only guessed
 
@@ -174,19 +186,68 @@ def fit_auto(
     >>> model(X).argmax(1)[:4]
     array([0, 1, 0, 1])
     """
+    if X.n_rows != len(np.asarray(y)) or not X.n_rows:
+        raise InputError(f"{X.n_rows} rows and {len(np.asarray(y))} labels: give as many.")
+    n_outputs = 1 if n_classes == 2 else n_classes
+    members, best = train_members(
+        X, y, n_outputs, settings, validation=validation, epochs=epochs, seed=seed
+    )
+    maps = [learn_map(model.W.detach().double().numpy(), X) for model in members]
+    return Ensemble(members, maps, best)
+
+
+def train_members(
+    X: MultiHot,
+    y: ArrayLike,
+    n_outputs: int,
+    settings: AutoSettings | None = None,
+    *,
+    loss: Loss = "log_loss",
+    sample_weight: ArrayLike | None = None,
+    validation: Validation | None = None,
+    epochs: Sequence[int] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    on_step: Callable[[Epoch], None] | None = None,
+    start: Sequence[FATE] | None = None,
+) -> tuple[list[FATE], list[int]]:
+    """Train networks for any loss; see `fit_auto`.
+
+    Parameters
+    ----------
+    y
+        As the loss takes it: see `openfate.training.losses`.
+    n_outputs
+        C'; one for two classes.
+    sample_weight
+        (N,) how much each row counts.
+    on_step
+        Called after each epoch of each member.
+    start
+        Networks to go on from; features without a row keep their embeddings.
+
+    Returns
+    -------
+    members, best_epochs
+        On the CPU, with the weights of their best epochs.
+    """
     settings = settings or AutoSettings()
-    classes = np.asarray(y, dtype=np.int64)
-    if X.n_rows != len(classes) or not X.n_rows:
-        raise InputError(f"{X.n_rows} rows and {len(classes)} labels: give as many, at least one.")
     members, best = [], []
     with torch.random.fork_rng(devices=[]):
         for member in range(settings.n_members):
+            run = _Member(X.n_features, n_outputs, loss, settings, seed + 1000 * member, device)
+            if start is not None:
+                run.model.load_state_dict(start[member].state_dict())
+            rows = run.rows("training", X, y, sample_weight)
+            spared = None
+            if validation is not None and epochs is None:
+                spared = run.rows("validation", *validation)
             n_epochs = settings.epochs if epochs is None else epochs[member]
-            run = _Member(X, classes, n_classes, settings, seed + 1000 * member)
-            best.append(run.train(n_epochs, validation if epochs is None else None))
-            members.append(run.model)
-    maps = [learn_map(model.W.detach().double().numpy(), X) for model in members]
-    return Ensemble(members, maps, best)
+            if start is None:
+                run.forget(X.feature_degree == 0)
+            best.append(run.train(rows, n_epochs, spared, on_step))
+            members.append(run.model.cpu())
+    return members, best
 
 
 class _Member:
@@ -194,33 +255,59 @@ class _Member:
 
     def __init__(
         self,
-        X: MultiHot,
-        y: NDArray[np.int64],
-        n_classes: int,
+        n_features: int,
+        n_outputs: int,
+        loss: Loss,
         settings: AutoSettings,
         seed: int,
+        device: torch.device | str,
     ) -> None:
         torch.manual_seed(seed)
-        n_outputs = 1 if n_classes == 2 else n_classes
-        self.model = FATE(X.n_features, MLP(settings.width, n_outputs, settings.hidden))
+        self.model = FATE(n_features, MLP(settings.width, n_outputs, settings.hidden))
         with torch.no_grad():
             self.model.W.normal_(0, 0.1)  # WHY: Xavier's bound shrinks with D and starts slowly
-            self.model.W[torch.from_numpy(X.feature_degree == 0)] = 0  # nothing will train these
-        self.X, self.y, self.settings = X, torch.from_numpy(y), settings
-        self.rows = np.random.default_rng([seed, 4])
+        self.model.to(device)
+        self.loss, self.settings = loss, settings
+        self.order = np.random.default_rng([seed, 4])
         self.dropped = torch.Generator().manual_seed(seed)
 
-    def train(self, epochs: int, validation: tuple[MultiHot, ArrayLike] | None) -> int:
+    @torch.no_grad()
+    def forget(self, features: NDArray[np.bool_]) -> None:
+        """Set the embeddings of features (D,) to zero: those that nothing will train."""
+        self.model.W[torch.from_numpy(features)] = 0
+
+    def rows(
+        self, name: str, X: MultiHot, y: ArrayLike, weight: ArrayLike | None = None
+    ) -> _Labelled:
+        """Rows as training takes them, checked."""
+        rows = check_rows(self.model, self.loss, name, X, y, weight)
+        dtype = torch.int64 if self.loss == "log_loss" else torch.float32
+        device = self.model.W.device
+        target = torch.from_numpy(rows.y).to(device, dtype)
+        weights = rows.weight
+        tensor = None if weights is None else torch.from_numpy(weights).to(device, torch.float32)
+        return _Labelled(rows.X, target, tensor)
+
+    def train(
+        self,
+        rows: _Labelled,
+        epochs: int,
+        validation: _Labelled | None,
+        on_step: Callable[[Epoch], None] | None,
+    ) -> int:
         """Train, keep the weights of the best epoch (the last without validation), return it."""
         s = self.settings
-        step = torch.optim.AdamW(self.model.parameters(), s.lr, weight_decay=s.weight_decay,
-                                 fused=True)  # fmt: skip
+        step = torch.optim.AdamW(
+            self.model.parameters(), s.lr, weight_decay=s.weight_decay, fused=True
+        )
         best_loss, best_epoch, best_state = math.inf, epochs, None
         for epoch in range(1, epochs + 1):
-            self._epoch(step)
+            train_loss = self._epoch(rows, step)
+            loss = math.nan if validation is None else self._loss(validation)
+            if on_step is not None:
+                on_step(Epoch(epoch, train_loss, loss))
             if validation is None:
                 continue
-            loss = self._loss(*validation)
             if loss < best_loss:
                 best_loss, best_epoch = loss, epoch
                 best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
@@ -230,25 +317,44 @@ class _Member:
             self.model.load_state_dict(best_state)
         return best_epoch
 
-    def _epoch(self, step: torch.optim.Optimizer) -> None:
-        order = self.rows.permutation(self.X.n_rows)
+    def _epoch(self, rows: _Labelled, step: torch.optim.Optimizer) -> float:
+        order, losses = self.order.permutation(rows.X.n_rows), []
         for start in range(0, len(order), self.settings.batch_size):
-            rows = order[start : start + self.settings.batch_size]
-            logits = _logits(
-                self.model, self.X.select_rows(rows), self.settings.dropout, self.dropped
-            )
+            batch = rows.select(order[start : start + self.settings.batch_size])
+            if batch.weight is not None and not bool(batch.weight.any()):
+                continue
+            logits = _logits(self.model, batch.X, self.settings.dropout, self.dropped)
             step.zero_grad()
-            log_loss(logits, self.y[rows]).backward()  # type: ignore[no-untyped-call]
+            loss = mean_loss(self.loss, logits, batch.y, batch.weight)
+            loss.backward()  # type: ignore[no-untyped-call]
             step.step()
+            losses.append(loss.detach())
+        return self._finite("training", float(torch.stack(losses).mean()))
 
     @torch.no_grad()
-    def _loss(self, X: MultiHot, y: ArrayLike) -> float:
-        loss = float(log_loss(_logits(self.model, X), torch.from_numpy(np.asarray(y, np.int64))))
+    def _loss(self, rows: _Labelled) -> float:
+        logits = _logits(self.model, rows.X)
+        loss = mean_loss(self.loss, logits, rows.y, rows.weight)
+        return self._finite("validation", float(loss))
+
+    def _finite(self, name: str, loss: float) -> float:
         if not math.isfinite(loss):
             raise OpenFATEError(
-                f"training diverged: the validation loss is {loss}. Lower lr={self.settings.lr}."
+                f"training diverged: the {name} loss is {loss}. Lower lr={self.settings.lr}."
             )
         return loss
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    X: MultiHot
+    y: Tensor
+    weight: Tensor | None
+
+    def select(self, rows: NDArray[np.intp]) -> _Labelled:
+        at = torch.from_numpy(rows).to(self.y.device)
+        weight = None if self.weight is None else self.weight[at]
+        return _Labelled(self.X.select_rows(rows), self.y[at], weight)
 
 
 def _logits(
@@ -263,13 +369,16 @@ def _sums(
     model: FATE, X: MultiHot, dropout: float = 0.0, generator: torch.Generator | None = None
 ) -> Tensor:
     """Summed embeddings (N, H)."""
-    ids = torch.from_numpy(X.ids.astype(np.int64))
-    weights = None
+    W, weights = model.W, None
+    ids = torch.from_numpy(X.ids.astype(np.int64)).to(W.device)
+    if X.values is not None:
+        weights = torch.from_numpy(X.values).to(W.device, W.dtype)
     if dropout:
         kept = torch.rand(len(ids), generator=generator) >= dropout
-        weights = kept.to(model.W.dtype) / (1 - dropout)
+        scale = kept.to(W.device, W.dtype) / (1 - dropout)
+        weights = scale if weights is None else weights * scale
     # WHY: embedding_bag and not our own sums: a mini-batch needs no second direction.
-    starts = torch.from_numpy(X.row_ptr[:-1])
+    starts = torch.from_numpy(X.row_ptr[:-1]).to(W.device)
     return F.embedding_bag(ids, model.W, starts, mode="sum", per_sample_weights=weights)
 
 

@@ -104,7 +104,7 @@ class LiveEvidence:
         if self._reference is None:
             X, votes = self._sample.rows(self.state.n_features), self._sample.votes
             e = pooled_evidence(self.state, X, votes, self.pooling.alpha)
-            self._reference = reference_strength(e, votes, self.state.kind)
+            self._reference = reference_strength(e, votes, self.state.kind, self.state.mean)
         return self.pooling.strength * self._reference
 
     # ---- arrays in, arrays out -----------------------------------------------------------------
@@ -188,7 +188,7 @@ class _Sample:
 def _keys(X: MultiHot, votes: Floats) -> NDArray[np.uint64]:
     """(N,) a hash of each row: of its features, in any order, and of its prediction."""
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mix(X.ids.astype(np.uint64)))])
-    key = total[X.row_ptr[1:]] - total[X.row_ptr[:-1]]
+    key: NDArray[np.uint64] = total[X.row_ptr[1:]] - total[X.row_ptr[:-1]]
     # WHY: rounded, because the last bits of a prediction may depend on the rows beside it.
     rounded = np.round(votes * 1e6).astype(np.int64).astype(np.uint64)
     for column in rounded.T:

@@ -174,7 +174,9 @@ def label_evidence(state: Evidence, X: MultiHot, alpha: float) -> Floats:
     return _sum_at_rows(row, said, X.n_rows) / np.maximum(n_told, 1)[:, None]
 
 
-def reference_strength(e: Floats, P0: Floats, kind: Kind = "classes") -> float:
+def reference_strength(
+    e: Floats, P0: Floats, kind: Kind = "classes", pi: Floats | None = None
+) -> float:
     """The strength at which the evidence, alone, predicts the model's own predictions best.
 
     Evidence adds up over the new features of a row, and features that say the same thing count
@@ -186,6 +188,8 @@ def reference_strength(e: Floats, P0: Floats, kind: Kind = "classes") -> float:
     ----------
     e, P0
         Evidence at strength 1 and predictions, (N, C).
+    pi
+        (C,) the mean prediction, where these rows are not all rows.
 
     Examples
     --------
@@ -194,12 +198,13 @@ def reference_strength(e: Floats, P0: Floats, kind: Kind = "classes") -> float:
     >>> round(reference_strength(e, P0), 2)
     0.25
     """
+    mean = P0.mean(0) if pi is None else pi
     told = np.flatnonzero(e.any(1))
     told = told[:: max(1, len(told) // _MOST_ROWS)]
     if not len(told):
         return 0.0
     e, target = e[told], P0[told]
-    pi = np.broadcast_to(P0.mean(0), e.shape)
+    pi = np.broadcast_to(mean, e.shape)
     if kind == "values":
         return max(0.0, float(((target - pi) * e).sum() / (e * e).sum()))
     losses = [_cross_entropy(combine(pi, s * e, kind), target, kind) for s in _GRID]

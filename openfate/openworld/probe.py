@@ -122,6 +122,7 @@ def probe(
     validation: tuple[MultiHot, ArrayLike],
     candidates: Mapping[str, Candidate] | Sequence[Mapping[str, Candidate]],
     *,
+    also: Mapping[str, Candidate] | None = None,
     hidden: Sequence[float] | None = None,
     field_of: NDArray[np.integer] | None = None,
     novelty: Novelty = "values",
@@ -141,6 +142,8 @@ def probe(
         Ways to use new features, by name; "none" is always there.  Several groups go from simple
         to elaborate: one from a later group must beat the choice so far by more than the standard
         error of their difference.
+    also
+        What else is measured on the draws, but not chosen from.
     hidden
         The share that each draw hides, one entry a draw; by default ``hidden_shares(None)``.
     field_of
@@ -173,7 +176,7 @@ def probe(
     """
     (X, y), (X_validation, y_validation) = _checked(train), _checked(validation)
     groups = [candidates] if isinstance(candidates, Mapping) else list(candidates)
-    ways = {name: use for group in groups for name, use in group.items()}
+    ways = {name: use for group in (*groups, also or {}) for name, use in group.items()}
     if NONE in ways:
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
     unit_of = _units(X.n_features, field_of, novelty)

@@ -1,0 +1,293 @@
+"""Recipes: how an estimator's networks are trained, and how they will use new features.
+
+    "fate"      the paper: one FATE with a 2-layer GraphSAGE, trained by hiding features in turn
+    "auto"      a few plain networks trained with feature dropout; a probe on the validation rows
+                decides whether evidence of new features helps, and how strong
+    "evidence"  the same networks; evidence is used without a probe
+    "none"      the same networks; new features are ignored
+
+N rows, D features.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from openfate.bank import EVIDENCE_KIND
+from openfate.bases import Floats, Network
+from openfate.data.multihot import MultiHot
+from openfate.errors import InputError
+from openfate.inputs import Rows, Target, as_predicted
+from openfate.models.backbone import MLP
+from openfate.models.extrapolator import GraphSAGE
+from openfate.models.fate import FATE
+from openfate.models.running import RunningFATE
+from openfate.openworld.auto import AutoSettings, train_members
+from openfate.openworld.candidates import UseEvidence, evidence_candidates
+from openfate.openworld.labels import best_label_alpha, label_candidates
+from openfate.openworld.pooling import Pooling
+from openfate.openworld.probe import NONE, Decision, Novelty, hidden_shares, probe
+from openfate.training.loop import Epoch, History, train
+from openfate.training.losses import Loss
+from openfate.training.settings import Settings
+
+__all__ = ["Job", "Learned", "Recipe", "Strategy", "model_of"]
+
+Strategy = Literal["auto", "fate", "evidence", "none"]
+OnStep = Callable[[Epoch], None]
+
+# Of the strategy "evidence", which asks no probe: cautious.
+DEFAULT_POOLING = Pooling(strength=0.5, alpha=10.0, relative=True)
+_PROBE_ROWS = 20_000  # WHY: a probe fits several times; so many rows tell as much as all
+_PROBE_VALIDATION = 5_000
+_FATE_BATCH = 8192
+
+
+@dataclass(frozen=True)
+class Job:
+    """What networks are trained with: rows over the observed features, where, from what start."""
+
+    training: Rows
+    validation: Rows | None
+    field_of: NDArray[np.integer]  # (D,)
+    seed: int
+    device: str = "cpu"
+    on_step: OnStep | None = None
+    start: Network | None = None  # networks over the same features
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Trained networks, and the epochs whose weights each of them holds."""
+
+    network: Network
+    history: History
+    best_epochs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a fit, None where the strategy's own are wanted.
+
+    Parameters
+    ----------
+    strategy
+        See the head of this file.
+    width, hidden, epochs, lr, batch_size, patience
+        Of the networks and their training.
+    dropout, n_members, weight_decay
+        Of the plain networks.
+    n_folds, drop_edge, lr_extrapolator, mixed_precision
+        Of the paper's.
+    novelty, n_draws
+        What the probe hides, and how often.
+    """
+
+    strategy: Strategy
+    loss: Loss
+    width: int | None
+    hidden: tuple[int, ...] | None
+    epochs: int | None
+    lr: float | None
+    batch_size: int | None
+    patience: int | None
+    dropout: float
+    n_members: int
+    weight_decay: float
+    n_folds: int
+    drop_edge: float
+    lr_extrapolator: float
+    mixed_precision: bool
+    novelty: Novelty
+    n_draws: int
+
+    def __post_init__(self) -> None:
+        if self.strategy not in ("auto", "fate", "evidence", "none"):
+            raise InputError(
+                f"strategy={self.strategy!r} is unknown: choose 'auto', 'fate', 'evidence' "
+                "or 'none'."
+            )
+
+    # ---- training ------------------------------------------------------------------------------
+
+    def learn(self, job: Job) -> Learned:
+        """Train the networks."""
+        if not job.training.X.n_features:
+            raise InputError("the table has no column with a value to learn from.")
+        learn = self._learn_fate if self.strategy == "fate" else self._learn_plain
+        with _few_threads(job.training.X.nnz * (self.width or 32)):
+            models, history, best_epochs = learn(job)
+        return Learned(_network(models, job.training.target), history, tuple(best_epochs))
+
+    def _learn_fate(self, job: Job) -> tuple[list[FATE], History, list[int]]:
+        training, validation = job.training, job.validation
+        width, hidden = self.width or 32, self.hidden or (64,)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(job.seed)
+            backbone = MLP(width, training.target.n_outputs, hidden)
+            model = FATE(training.X.n_features, backbone, GraphSAGE(width, 2))
+        if job.start is not None:
+            model.load_state_dict(model_of(job.start.members[0]).state_dict())
+        full = training.X.n_rows <= 2 * _FATE_BATCH
+        settings = Settings(
+            n_folds=self.n_folds,
+            drop_edge=self.drop_edge,
+            epochs=self.epochs or 200,
+            lr=self.lr or 1e-2,
+            lr_extrapolator=self.lr_extrapolator,
+            batch_size=self.batch_size or (None if full else _FATE_BATCH),
+            patience=self.patience or 20,
+            mixed_precision=self.mixed_precision,
+            loss=self.loss,
+            untrained="field_mean" if job.start is None else "leave",
+        )
+        history = train(
+            model,
+            training.X,
+            training.target.y,
+            settings,
+            sample_weight=training.weight,
+            validation=None if validation is None else validation.triple,
+            field_of=job.field_of,
+            seed=job.seed,
+            device=job.device,
+            on_step=job.on_step,
+        )
+        return [model.cpu()], history, [history.best_epoch]
+
+    def _learn_plain(self, job: Job) -> tuple[list[FATE], History, list[int]]:
+        started, epochs = time.perf_counter(), list[Epoch]()
+
+        def note(epoch: Epoch) -> None:
+            epochs.append(epoch)
+            if job.on_step is not None:
+                job.on_step(epoch)
+
+        members, best = train_members(
+            job.training.X,
+            job.training.target.y,
+            job.training.target.n_outputs,
+            self._plain(job.training.X.n_rows),
+            loss=self.loss,
+            sample_weight=job.training.weight,
+            validation=None if job.validation is None else job.validation.triple,
+            seed=job.seed,
+            device=job.device,
+            on_step=note,
+            start=None if job.start is None else [model_of(m) for m in job.start.members],
+        )
+        return members, History(epochs, best[0], time.perf_counter() - started), best
+
+    def _plain(self, n_rows: int) -> AutoSettings:
+        plain = AutoSettings()
+        return AutoSettings(
+            width=self.width or plain.width,
+            hidden=self.hidden or plain.hidden,
+            dropout=self.dropout,
+            n_members=self.n_members,
+            epochs=self.epochs or plain.epochs,
+            patience=self.patience or plain.patience,
+            lr=self.lr or plain.lr,
+            weight_decay=self.weight_decay,
+            # WHY: 64 steps an epoch are enough; larger batches make each row cheaper.
+            batch_size=self.batch_size or min(max(plain.batch_size, n_rows // 64), 4096),
+        )
+
+    # ---- choosing ------------------------------------------------------------------------------
+
+    def choose(self, job: Job, best_epochs: Sequence[int]) -> tuple[Pooling, Decision | None]:
+        """How evidence will be weighed, and the probe's decision where there was one."""
+        late_labels_only = Pooling(strength=0.0)
+        if self.strategy in ("fate", "none"):
+            return late_labels_only, None
+        if self.strategy == "evidence":
+            return DEFAULT_POOLING, None
+        if job.validation is None:
+            return late_labels_only, Decision(NONE, "there are too few rows for a probe", {}, [])
+        rng = np.random.default_rng([job.seed, 5])
+        training = _some(job.training, _PROBE_ROWS, rng)
+        validation = _some(job.validation, _PROBE_VALIDATION, rng)
+        y = as_predicted(validation.target)
+        with _few_threads(training.X.nnz * (self.width or 32)):
+            decision = probe(
+                lambda X, _: self._fit_again(replace(training, X=X), best_epochs, job.seed),
+                (training.X, training.target.y),
+                (validation.X, y),
+                evidence_candidates(),
+                also=label_candidates(y),
+                hidden=hidden_shares(None, self.n_draws),
+                field_of=job.field_of,
+                novelty=self.novelty,
+                kind=EVIDENCE_KIND[training.target.task],
+                seed=job.seed,
+            )
+        return _pooling(decision), decision
+
+    def _fit_again(
+        self, rows: Rows, best_epochs: Sequence[int], seed: int
+    ) -> Callable[[MultiHot], Floats]:
+        """A probe's fit: epochs are taken over, validation rows are not looked at."""
+        members, _ = train_members(
+            rows.X,
+            rows.target.y,
+            rows.target.n_outputs,
+            self._plain(rows.X.n_rows),
+            loss=self.loss,
+            sample_weight=rows.weight,
+            epochs=best_epochs,
+            seed=seed,
+        )
+        network = _network(members, rows.target)
+        return lambda X: network.outputs(None, X, None, drop_new=True)
+
+
+def _network(models: Sequence[FATE], target: Target) -> Network:
+    return Network([RunningFATE(model) for model in models], target.task, target.scale)
+
+
+def model_of(member: RunningFATE) -> FATE:
+    """The model of a running one, to be trained on."""
+    backbone = copy.deepcopy(member.backbone).float().requires_grad_()
+    extrapolator = copy.deepcopy(member.extrapolator)
+    if extrapolator is not None:
+        extrapolator = extrapolator.float().requires_grad_()
+    model = FATE(len(member.W), backbone, extrapolator, recompose=member.recompose)
+    with torch.no_grad():
+        model.W.copy_(member.W)
+    return model
+
+
+def _pooling(decision: Decision) -> Pooling:
+    """The settings that a probe chose, of unlabelled rows and of labels."""
+    chosen = evidence_candidates().get(decision.chosen)
+    pooling = chosen.pooling if isinstance(chosen, UseEvidence) else Pooling(strength=0.0)
+    alpha = best_label_alpha(decision.gains)
+    if alpha is None:  # labels did not help at any alpha
+        return replace(pooling, label_strength=0.0)
+    return replace(pooling, label_alpha=alpha)
+
+
+def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
+    n_rows = rows.X.n_rows
+    return rows if n_rows <= most else rows.select(np.sort(rng.permutation(n_rows)[:most]))
+
+
+@contextmanager
+def _few_threads(work: int) -> Iterator[None]:
+    """One thread for small tensors: they would only wait for one another."""
+    # WHY: on a busy machine two threads took 50 times as long as one for tables of this size.
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1 if work < 1 << 26 else n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
