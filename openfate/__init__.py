@@ -17,6 +17,8 @@ _HOME = {
     "FATERegressor": "openfate.estimators",
     "FeatureBank": "openfate.bank",
     "Field": "openfate.data.schema",
+    "OpenWorldClassifier": "openfate.estimators",
+    "OpenWorldRegressor": "openfate.estimators",
     "Schema": "openfate.data.schema",
     "datasets": "openfate.data.datasets",
     "load": "openfate.estimators",
@@ -30,6 +32,8 @@ __all__ = [
     "FATERegressor",
     "FeatureBank",
     "Field",
+    "OpenWorldClassifier",
+    "OpenWorldRegressor",
     "Schema",
     "__version__",
     "datasets",
@@ -42,7 +46,14 @@ if TYPE_CHECKING:
     from openfate.bank import FeatureBank
     from openfate.data import datasets
     from openfate.data.schema import Field, Schema
-    from openfate.estimators import FATEClassifier, FATERegressor, load, save
+    from openfate.estimators import (
+        FATEClassifier,
+        FATERegressor,
+        OpenWorldClassifier,
+        OpenWorldRegressor,
+        load,
+        save,
+    )
     from openfate.models.fate import FATE
     from openfate.training.loop import train
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from openfate.bases import Base, Floats, Network, Task
+from openfate.bases import Base, Floats, Network, Task, Wrapped
 from openfate.data.changes import SchemaReport, compare, enforce
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table, read_table
@@ -27,6 +27,7 @@ from openfate.data.multihot import MultiHot
 from openfate.data.policies import Policies
 from openfate.data.schema import Schema
 from openfate.errors import DataFileError, InputError
+from openfate.foreign import dump, revive
 from openfate.openworld.evidence import Kind
 from openfate.openworld.live import LiveEvidence
 from openfate.openworld.pooling import Pooling, combine
@@ -300,7 +301,6 @@ class FeatureBank:
     def to_bundle(self) -> Bundle:
         """Everything as plain values."""
         header, vocabulary = self.encoder.to_parts()
-        state = {"rows": self.rows, **self.base.state()}
         meta = {
             **self.meta,
             **self.base.about(),
@@ -311,9 +311,18 @@ class FeatureBank:
             "overrides": self.overrides.to_json(),
         }
         if self.evidence is not None:
-            state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
             meta["pooling"] = asdict(self.evidence.pooling)
-        return Bundle(header, vocabulary, self.base.weights(), state, meta)
+        weights, estimator = self.base.weights(), None
+        if isinstance(self.base, Wrapped):
+            meta["estimator_format"], estimator = dump(self.base.estimator)
+        return Bundle(header, vocabulary, weights, self.state(), meta, estimator)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All running sums, by name: what `observe` changes besides the vocabulary."""
+        state = {"rows": self.rows, **self.base.state()}
+        if self.evidence is not None:
+            state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
+        return state
 
     @classmethod
     def from_bundle(cls, bundle: Bundle, source: str = "bundle") -> FeatureBank:
@@ -321,7 +330,7 @@ class FeatureBank:
         meta = bundle.meta
         try:
             encoder = Encoder.from_parts(bundle.schema, bundle.vocabulary)
-            base = Network.from_arrays(bundle.weights, bundle.state, meta)
+            base = _base_from(bundle)
             bank = cls(
                 encoder,
                 base,
@@ -349,7 +358,7 @@ class FeatureBank:
 _WRITTEN_BY_BUNDLE = {
     *("format", "openfate", "versions", "written", "files", "digest"),
     *("classes", "embeddings", "policies", "exclude", "overrides", "pooling"),
-    *("task", "target_scale", "recompose"),
+    *("task", "target_scale", "recompose", "n_observed", "numbers", "estimator_format"),
 }
 # What the sums of evidence are of, for each task.
 EVIDENCE_KIND: dict[Task, Kind] = {
@@ -358,6 +367,15 @@ EVIDENCE_KIND: dict[Task, Kind] = {
     "multilabel": "labels",
     "regression": "values",
 }
+
+
+def _base_from(bundle: Bundle) -> Base:
+    meta = bundle.meta
+    if bundle.estimator is None:
+        return Network.from_arrays(bundle.weights, bundle.state, meta)
+    estimator = revive(meta["estimator_format"], bundle.estimator, meta["classes"])
+    columns, numbers, n_observed = meta["columns"], meta["numbers"], int(meta["n_observed"])
+    return Wrapped(estimator, columns, n_observed, meta["task"], numbers)
 
 
 def _evidence_from(bundle: Bundle, task: Task) -> LiveEvidence | None:

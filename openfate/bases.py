@@ -190,10 +190,19 @@ class Wrapped:
         D: features of the training rows.
     task
         What its outputs are.
+    numbers
+        Those of the columns that hold numbers.
     """
 
-    def __init__(self, estimator: Any, columns: Sequence[str], n_observed: int, task: Task) -> None:
-        self.estimator, self.columns = estimator, list(columns)
+    def __init__(
+        self,
+        estimator: Any,
+        columns: Sequence[str],
+        n_observed: int,
+        task: Task,
+        numbers: Sequence[str] = (),
+    ) -> None:
+        self.estimator, self.columns, self.numbers = estimator, list(columns), list(numbers)
         self.task: Task = task
         self._n_observed = n_observed
 
@@ -225,8 +234,12 @@ class Wrapped:
     def _known_columns(self, native: Any) -> Any:
         """The training columns of a frame, in their order; what is missing is empty."""
         frame = nw.from_native(native, eager_only=True)
-        missing = [name for name in self.columns if name not in frame.columns]
-        frame = frame.with_columns(*(nw.lit(None).alias(name) for name in missing))
+        empty = [
+            nw.lit(float("nan") if name in self.numbers else None).alias(name)
+            for name in self.columns
+            if name not in frame.columns
+        ]
+        frame = frame.with_columns(*empty)
         return frame.select(self.columns).to_native()
 
     def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
@@ -245,5 +258,10 @@ class Wrapped:
         return {}
 
     def about(self) -> dict[str, Any]:
-        """Task and columns."""
-        return {"task": self.task, "columns": self.columns}
+        """Task, columns, and the number of their features."""
+        return {
+            "task": self.task,
+            "columns": self.columns,
+            "numbers": self.numbers,
+            "n_observed": self.n_observed,
+        }

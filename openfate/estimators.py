@@ -15,6 +15,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import compute_sample_weight
 
 from openfate.bank import FeatureBank, Graph, Use
+from openfate.bases import Wrapped
 from openfate.data.schema import Field, Schema
 from openfate.errors import DataFileError, InputError
 from openfate.fitting import FATEEstimator, Policy
@@ -22,8 +23,16 @@ from openfate.inputs import Target, class_target, label_target, number_target, o
 from openfate.openworld.probe import Novelty
 from openfate.recipes import Strategy
 from openfate.training.loop import Epoch
+from openfate.wrapping import OpenWorldClassifier, OpenWorldRegressor
 
-__all__ = ["FATEClassifier", "FATERegressor", "load", "save"]
+__all__ = [
+    "FATEClassifier",
+    "FATERegressor",
+    "OpenWorldClassifier",
+    "OpenWorldRegressor",
+    "load",
+    "save",
+]
 
 
 class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
@@ -321,13 +330,14 @@ callback, tensorboard, progress
 
 # ---- bundles -----------------------------------------------------------------------------------
 
-_KINDS: dict[str, type[FATEEstimator]] = {
+_FATE: dict[str, type[FATEEstimator]] = {
     "FATEClassifier": FATEClassifier,
     "FATERegressor": FATERegressor,
 }
+_WRAPPED = {"OpenWorldClassifier": OpenWorldClassifier, "OpenWorldRegressor": OpenWorldRegressor}
 
 
-def save(estimator: FATEEstimator, path: str | Path, *, overwrite: bool = False) -> None:
+def save(estimator: Any, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a fitted estimator as a bundle, a folder of plain files.
 
     Parameters
@@ -353,17 +363,35 @@ def load(path: str | Path) -> Any:
     True
     """
     bank = FeatureBank.load(path)
-    kind = _KINDS.get(bank.meta.get("kind", ""))
-    if kind is None:
-        raise DataFileError(f"{path}: a bundle of kind {bank.meta.get('kind')!r} is not known.")
+    name = bank.meta.get("kind")
     try:
-        params = dict(bank.meta["params"])
-        params["schema"] = Schema.from_json(params["schema"])
-        if params["hidden"] is not None:
-            params["hidden"] = tuple(params["hidden"])
-        estimator = kind(**params)
-        if isinstance(estimator, FATEClassifier):
-            estimator.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])
-        return estimator._restore(bank)
+        if name in _WRAPPED:
+            return _loaded_wrapper(bank)
+        if name in _FATE:
+            return _loaded_fate(bank)
     except (KeyError, TypeError, InputError) as error:
         raise DataFileError(f"{path}: meta.json does not describe a model ({error!r}).") from None
+    raise DataFileError(f"{path}: a bundle of kind {name!r} is not known.")
+
+
+def _loaded_fate(bank: FeatureBank) -> FATEEstimator:
+    params = dict(bank.meta["params"])
+    params["schema"] = Schema.from_json(params["schema"])
+    if params["hidden"] is not None:
+        params["hidden"] = tuple(params["hidden"])
+    estimator = _FATE[bank.meta["kind"]](**params)
+    if isinstance(estimator, FATEClassifier):
+        estimator.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])
+    return estimator._restore(bank)
+
+
+def _loaded_wrapper(bank: FeatureBank) -> OpenWorldClassifier | OpenWorldRegressor:
+    """A wrapper around the model that was read back; its own parameters are not kept."""
+    assert isinstance(bank.base, Wrapped)
+    policies = bank.policies.to_dict()
+    wrapper = _WRAPPED[bank.meta["kind"]](
+        bank.base.estimator, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies
+    )
+    if isinstance(wrapper, OpenWorldClassifier):
+        wrapper.classes_ = np.array(bank.classes)
+    return wrapper._restore(bank)

@@ -40,7 +40,7 @@ from openfate.training.loop import Epoch, History, train
 from openfate.training.losses import Loss
 from openfate.training.settings import Settings
 
-__all__ = ["Job", "Learned", "Recipe", "Strategy", "model_of"]
+__all__ = ["Job", "Learned", "Recipe", "Strategy", "model_of", "pooling_of"]
 
 Strategy = Literal["auto", "fate", "evidence", "none"]
 OnStep = Callable[[Epoch], None]
@@ -230,7 +230,7 @@ class Recipe:
                 kind=EVIDENCE_KIND[training.target.task],
                 seed=job.seed,
             )
-        return _pooling(decision), decision
+        return pooling_of(decision), decision
 
     def _fit_again(
         self, rows: Rows, best_epochs: Sequence[int], seed: int
@@ -266,7 +266,7 @@ def model_of(member: RunningFATE) -> FATE:
     return model
 
 
-def _pooling(decision: Decision) -> Pooling:
+def pooling_of(decision: Decision) -> Pooling:
     """The settings that a probe chose, of unlabelled rows and of labels."""
     chosen = evidence_candidates().get(decision.chosen)
     pooling = chosen.pooling if isinstance(chosen, UseEvidence) else Pooling(strength=0.0)

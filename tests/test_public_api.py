@@ -2,8 +2,9 @@ import openfate
 
 
 def test_public_names_are_pinned_and_load():
-    names = ["FATE", "FATEClassifier", "FATERegressor", "FeatureBank", "Field", "Schema"]
-    names += ["__version__", "datasets", "load", "save", "train"]
+    names = ["FATE", "FATEClassifier", "FATERegressor", "FeatureBank", "Field"]
+    names += ["OpenWorldClassifier", "OpenWorldRegressor", "Schema", "__version__"]
+    names += ["datasets", "load", "save", "train"]
     assert openfate.__all__ == names
     assert set(dir(openfate)) == set(openfate.__all__)
     for name in names:

@@ -14,7 +14,7 @@ one training step only would flatter a candidate: other steps have trained what 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -27,7 +27,7 @@ from openfate.openworld.candidates import Candidate, Predict, View
 from openfate.openworld.evidence import Floats, Kind
 from openfate.openworld.pooling import TINY
 
-__all__ = ["NONE", "Decision", "Fit", "Novelty", "hidden_shares", "new_share", "probe"]
+__all__ = ["NONE", "Decision", "Fit", "Novelty", "hidden_shares", "judge", "new_share", "probe"]
 
 Fit = Callable[[MultiHot, NDArray[Any]], Predict]
 Novelty = Literal["values", "columns", "both"]
@@ -175,30 +175,54 @@ def probe(
     True
     """
     (X, y), (X_validation, y_validation) = _checked(train), _checked(validation)
+
+    def views() -> Iterator[tuple[View, float]]:
+        unit_of = _units(X.n_features, field_of, novelty)
+        rng = np.random.default_rng([seed, 3])
+        for share in hidden_shares(None) if hidden is None else hidden:
+            new = _hide(unit_of, share, novelty, rng)
+            if not 0 < len(new) < X.n_features:
+                continue
+            old = np.setdiff1d(np.arange(X.n_features), new)
+            model = fit(X.select_features(old), y)
+            X_old, X_new = (X_validation.select_features(ids) for ids in (old, new))
+            yield View(model, X_old, X_new, kind), share
+
+    return judge(views(), y_validation, candidates, also=also, guard=guard)
+
+
+def judge(
+    views: Iterable[tuple[View, float]],
+    y: NDArray[Any],
+    candidates: Mapping[str, Candidate] | Sequence[Mapping[str, Candidate]],
+    *,
+    also: Mapping[str, Candidate] | None = None,
+    guard: float = GUARD,
+) -> Decision:
+    """Choose between candidates by what they do in some views; what `probe` does with its own.
+
+    Parameters
+    ----------
+    views
+        Views of the same validation rows, and the share of features that each hides.
+    y
+        The rows' labels.
+    candidates, also, guard
+        See `probe`.
+    """
     groups = [candidates] if isinstance(candidates, Mapping) else list(candidates)
     ways = {name: use for group in (*groups, also or {}) for name, use in group.items()}
     if NONE in ways:
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
-    unit_of = _units(X.n_features, field_of, novelty)
-    rng = np.random.default_rng([seed, 3])
     draws, losses = [], []
-    for share in hidden_shares(None) if hidden is None else hidden:
-        new = _hide(unit_of, share, novelty, rng)
-        if not 0 < len(new) < X.n_features:
-            continue
-        old = np.setdiff1d(np.arange(X.n_features), new)
-        model = fit(X.select_features(old), y)
-        X_old, X_new = (X_validation.select_features(ids) for ids in (old, new))
-        view = View(model, X_old, X_new, kind)
-        before = _loss(view.P0, y_validation, kind)
-        losses.append(
-            {name: before - _loss(use(view), y_validation, kind) for name, use in ways.items()}
-        )
+    for view, share in views:
+        before = _loss(view.P0, y, view.kind)
+        losses.append({name: before - _loss(use(view), y, view.kind) for name, use in ways.items()})
         draws.append(
             {
                 "hidden_share": float(share),
-                "hidden_features": len(new),
-                "new_cells_per_row": X_new.nnz / X_new.n_rows,
+                "hidden_features": view.X_new.n_features,
+                "new_cells_per_row": view.X_new.nnz / view.X_new.n_rows,
                 "loss_none": float(before.mean()),
             }
         )

@@ -1,0 +1,353 @@
+"""OpenWorldClassifier and OpenWorldRegressor: the open world for a model you already have.
+
+The wrapped model predicts from the columns that it was trained with; what is new in a row moves
+that prediction by evidence (`openfate.openworld`), as strongly as a probe found to pay.  To probe,
+whole columns are made constant, so that they tell nothing, and a clone is fitted without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from openfate.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
+from openfate.bases import Floats, Task, Wrapped
+from openfate.data.changes import SchemaReport
+from openfate.data.encode import Encoder
+from openfate.data.frame import Table
+from openfate.data.multihot import MultiHot
+from openfate.data.policies import Policies, Policy
+from openfate.data.schema import Field, Schema
+from openfate.errors import InputError
+from openfate.inputs import (
+    Target,
+    as_predicted,
+    class_target,
+    label_target,
+    number_target,
+    open_table,
+    split,
+)
+from openfate.insight import contributions
+from openfate.openworld.candidates import View, evidence_candidates
+from openfate.openworld.labels import label_candidates
+from openfate.openworld.live import LiveEvidence
+from openfate.openworld.pooling import Pooling
+from openfate.openworld.probe import NONE, Decision, hidden_shares, judge
+from openfate.recipes import pooling_of
+
+__all__ = ["OpenWorldClassifier", "OpenWorldRegressor"]
+
+
+class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """What the classifier and the regressor share."""
+
+    bank_: FeatureBank
+    estimator_: Any
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        pooling: Pooling | None = None,
+        prefit: bool = False,
+        schema: Schema | Sequence[Field] | None = None,
+        exclude: Sequence[str] = (),
+        n_draws: int = 3,
+        validation_share: float = 0.2,
+        random_state: int | np.random.RandomState | None = 0,
+        new_columns: Policy = "extrapolate",
+        new_values: Policy = "extrapolate",
+        missing_columns: Policy = "ignore",
+    ) -> None:
+        self.estimator = estimator
+        self.pooling = pooling
+        self.prefit = prefit
+        self.schema = schema
+        self.exclude = exclude
+        self.n_draws = n_draws
+        self.validation_share = validation_share
+        self.random_state = random_state
+        self.new_columns = new_columns
+        self.new_values = new_values
+        self.missing_columns = missing_columns
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if hasattr(self.estimator, "__sklearn_tags__"):  # a booster read back has none
+            tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
+        tags.input_tags.string = True
+        return tags
+
+    # ---- fitting -------------------------------------------------------------------------------
+
+    def _fit(self, table: Table, target: Target, y: Any, fit_params: dict[str, Any]) -> Self:
+        policies = Policies(self.new_columns, self.new_values, self.missing_columns)
+        overrides = self.schema if isinstance(self.schema, Schema) else Schema(self.schema or ())
+        known = table.select(name for name in table.columns if name not in set(self.exclude))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
+        rows = _native(known)
+        pooling, decision = self.pooling, None
+        if pooling is None:
+            decision = self._probe(rows, y, target, encoder.encode(known), encoder.field_of, seed)
+            pooling = pooling_of(decision)
+        fitted = self.estimator
+        if not self.prefit:
+            fitted = clone(self.estimator).fit(rows, y, **fit_params)
+        self.estimator_ = fitted
+        columns = list(known.columns) if hasattr(self, "feature_names_in_") else []
+        numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
+        base = Wrapped(fitted, columns, encoder.n_features, target.task, numbers)
+        kind = EVIDENCE_KIND[target.task]
+        evidence = LiveEvidence(base.n_outputs, kind, pooling)
+        classes = () if target.task == "regression" else tuple(fitted.classes_)
+        self.bank_ = FeatureBank(
+            encoder,
+            base,
+            classes,
+            embeddings=False,
+            evidence=evidence,
+            policies=policies,
+            exclude=self.exclude,
+            overrides=overrides,
+        )
+        self.bank_.observe(known)
+        self.bank_.meta.update(
+            kind=type(self).__name__,
+            n_rows=table.n_rows,
+            n_features_in=self.n_features_in_,
+            columns=columns,
+            decision=None if decision is None else decision.to_json(),
+        )
+        return self
+
+    def _probe(
+        self,
+        rows: Any,
+        y: Any,
+        target: Target,
+        X: MultiHot,
+        field_of: NDArray[np.integer],
+        seed: int,
+    ) -> Decision:
+        share = 0.5 if self.prefit else self.validation_share
+        parts = split(target, share, seed)
+        if not len(parts.validation) or len(np.unique(field_of)) < 2:
+            return Decision(NONE, "there are too few rows or columns for a probe", {}, [])
+        spared = target.select(parts.validation)
+        labels = as_predicted(spared)
+        kind = EVIDENCE_KIND[target.task]
+        X_validation = X.select_rows(parts.validation)
+        fit = _fit_of(clone(self.estimator), rows, y, target.task, parts.training)
+
+        def views() -> Iterator[tuple[View, float]]:
+            rng = np.random.default_rng([seed, 3])
+            fields = np.unique(field_of)
+            for hidden in hidden_shares(None, self.n_draws):
+                n_hidden = min(max(1, round(hidden * len(fields))), len(fields) - 1)
+                chosen = rng.choice(fields, n_hidden, replace=False)
+                P0 = fit([int(at) for at in chosen])[parts.validation]
+                new = np.flatnonzero(np.isin(field_of, chosen))
+                yield View(_always(P0), X, X_validation.select_features(new), kind), hidden
+
+        return judge(views(), labels, evidence_candidates(), also=label_candidates(labels))
+
+    # ---- using it ------------------------------------------------------------------------------
+
+    def _open(self, X: Any) -> Table:
+        check_is_fitted(self, "bank_")
+        return open_table(self, X, reset=False)
+
+    def _outputs(self, X: Any, graph: Graph, new_features: Use) -> Floats:
+        table = self._open(X)
+        return self.bank_.outputs(table, graph, new_features)
+
+    def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
+        """Let rows teach what is new in them; see `FATEClassifier.observe`."""
+        table = self._open(X)
+        labels = None
+        if y is not None:
+            labels = as_predicted(label_target(y, table.n_rows, self.bank_))
+        self.bank_.observe(table, labels, seen=seen)
+        return self
+
+    def schema_report(self, X: Any) -> SchemaReport:
+        """Which columns and values of `X` are new, missing or known, and what is done with each."""
+        table = self._open(X)
+        return self.bank_.schema_report(table)
+
+    def explain(self, X: Any, graph: Graph = "auto") -> Any:
+        """Which new features pushed each row's prediction; see `FATEClassifier.explain`."""
+        table = self._open(X)
+        columns = contributions(self.bank_, table, graph)
+        native = nw.from_native(X, pass_through=True)
+        backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"
+        return nw.from_dict(columns, backend=backend).to_native()
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a bundle; the wrapped model in a safe format of its own, or not at all.
+
+        Raises
+        ------
+        InputError
+            Where the wrapped model has no format that is safe to read back.
+        """
+        check_is_fitted(self, "bank_")
+        self.bank_.save(path, overwrite=overwrite)
+
+    def _restore(self, bank: FeatureBank) -> Self:
+        """Become the fitted estimator whose bank was read from a bundle."""
+        assert isinstance(bank.base, Wrapped)
+        self.bank_, self.estimator_ = bank, bank.base.estimator
+        self.n_features_in_ = int(bank.meta["n_features_in"])
+        if bank.meta["columns"]:
+            self.feature_names_in_ = np.array(bank.meta["columns"], dtype=object)
+        return self
+
+
+class OpenWorldClassifier(ClassifierMixin, _OpenWorld):  # type: ignore[misc]
+    """Any classifier with `predict_proba`, and new columns and values on top.
+
+    Rows without anything new are predicted by the wrapped model alone, to the last bit.
+
+    Parameters
+    ----------
+    estimator
+        A scikit-learn classifier: LightGBM, CatBoost, XGBoost, a Pipeline, ...
+    pooling
+        How evidence is weighed (`openfate.openworld.pooling.Pooling`); by default a probe chooses.
+    prefit
+        Whether `estimator` is fitted already.  Give `fit` validation rows then, which are probed
+        with clones of it; values that only its training rows had count as new.
+    schema, exclude, random_state, new_columns, new_values, missing_columns
+        See `FATEClassifier`.
+    n_draws, validation_share
+        How often the probe hides columns and fits a clone, and on what share of the rows it is
+        judged; the wrapped model is then fitted on all rows.
+
+    Attributes
+    ----------
+    estimator_
+        The wrapped model, fitted.
+    classes_, bank_
+        See `FATEClassifier`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from sklearn.ensemble import HistGradientBoostingClassifier
+    >>> rows = pd.DataFrame({"age": range(20, 70)})
+    >>> clf = OpenWorldClassifier(HistGradientBoostingClassifier()).fit(rows, rows["age"] > 45)
+    >>> clf.predict_proba(rows.assign(city=["Rome", "Oslo"] * 25)).shape  # a new column
+    (50, 2)
+    """
+
+    classes_: NDArray[Any]
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the wrapped model (unless `prefit`) and probe what new columns are worth to it."""
+        _check_has(self.estimator, "predict_proba")
+        table = open_table(self, X, reset=True)
+        target = class_target(y, table.n_rows)
+        if target.task == "multilabel":
+            raise InputError("OpenWorldClassifier takes one target; fit one for each label.")
+        self.classes_ = np.array(target.classes)
+        labels = self.classes_[target.y]
+        return self._fit(table, target, labels, _weights(sample_weight))
+
+    def predict_proba(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
+        """Probabilities (N, C); see `FATEClassifier.predict_proba`."""
+        return self._outputs(X, graph, new_features)
+
+    def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> NDArray[Any]:
+        """The likeliest class of each row."""
+        p = self._outputs(X, graph, new_features)
+        return np.asarray(self.classes_[p.argmax(axis=1)])
+
+
+class OpenWorldRegressor(RegressorMixin, _OpenWorld):  # type: ignore[misc]
+    """Any regressor, and new columns and values on top; see `OpenWorldClassifier`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from sklearn.linear_model import LinearRegression
+    >>> rows = pd.DataFrame({"age": range(20, 70)})
+    >>> reg = OpenWorldRegressor(LinearRegression()).fit(rows, rows["age"] * 2.0)
+    >>> reg.predict(rows.assign(city=["Rome", "Oslo"] * 25)).shape
+    (50,)
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the wrapped model (unless `prefit`) and probe what new columns are worth to it."""
+        table = open_table(self, X, reset=True)
+        target = number_target(y, table.n_rows)
+        return self._fit(table, target, as_predicted(target), _weights(sample_weight))
+
+    def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
+        """Numbers (N,)."""
+        return self._outputs(X, graph, new_features)[:, 0]
+
+
+def _check_has(estimator: Any, method: str) -> None:
+    if not hasattr(estimator, method):
+        raise InputError(
+            f"{type(estimator).__name__} has no {method}: wrap a model that predicts "
+            "probabilities, or calibrate it first (CalibratedClassifierCV)."
+        )
+
+
+def _weights(sample_weight: ArrayLike | None) -> dict[str, Any]:
+    return {} if sample_weight is None else {"sample_weight": sample_weight}
+
+
+def _native(table: Table) -> Any:
+    """The rows as they were given, without the columns that are not used."""
+    frame = nw.from_native(table.native, pass_through=True)
+    return frame.select(*table.columns).to_native() if isinstance(frame, nw.DataFrame) else frame
+
+
+def _fit_of(
+    estimator: Any, rows: Any, y: Any, task: Task, training: NDArray[np.intp]
+) -> Callable[[list[int]], Floats]:
+    """A function that fits a clone with some columns made constant and predicts all rows."""
+
+    def fit(hidden: list[int]) -> Floats:
+        blank = _constant(rows, hidden)
+        fitted = clone(estimator).fit(_take(blank, training), y[training])
+        n_rows = len(y)
+        table = Table(n_rows, {}, blank)
+        none = MultiHot.from_rows([], 0)
+        return Wrapped(fitted, [], 0, task).outputs(table, none, None, drop_new=True)
+
+    return fit
+
+
+def _always(P0: Floats) -> Callable[[MultiHot], Floats]:
+    return lambda X: P0
+
+
+def _constant(rows: Any, hidden: list[int]) -> Any:
+    """The rows with the value of the first one in all cells of some columns."""
+    frame = nw.from_native(rows, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        array = np.array(rows)
+        array[:, hidden] = array[:1, hidden]
+        return array
+    first = np.zeros(len(frame), dtype=np.int64)
+    names = [frame.columns[at] for at in hidden]
+    return frame.with_columns(*(frame[name][first].alias(name) for name in names)).to_native()
+
+
+def _take(rows: Any, places: NDArray[np.intp]) -> Any:
+    frame = nw.from_native(rows, pass_through=True)
+    return frame[places].to_native() if isinstance(frame, nw.DataFrame) else rows[places]
