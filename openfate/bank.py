@@ -271,7 +271,23 @@ class FeatureBank:
 
     def schema_report(self, frame: Any) -> SchemaReport:
         """Tell which columns and values of a frame are new, missing or known, and what follows."""
-        return compare(self.encoder, self.table(frame), self.policies, self.overrides)
+        table = self.table(frame)
+        return compare(self.encoder, table, self.policies, self.overrides, note=self.how())
+
+    def how(self) -> str:
+        """How new features are used, and what a probe said to that, in a sentence or two."""
+        if self.embeddings:
+            return "New features are used through embeddings computed from their rows."
+        if self.evidence is None:
+            return "New features are ignored: that is the model's strategy."
+        decision = self.meta.get("decision")
+        if not decision:
+            return "New features are used through evidence, by fixed settings."
+        if decision["chosen"] == "none":
+            used = "Without labels new features are not used"
+        else:
+            used = f"New features are used through {decision['chosen']}"
+        return f"{used}: the probe on validation rows says, {decision['reason']}."
 
     def replaced(self, encoder: Encoder, base: Base, evidence: LiveEvidence | None) -> FeatureBank:
         """The same bank around another vocabulary and model, which have seen no rows yet."""

@@ -78,6 +78,8 @@ class SchemaReport:
         First the known and missing fields in the encoder's order, then the new columns.
     n_rows
         The number of rows.
+    note
+        What else there is to say: how the model uses what is new, and why.
 
     Examples
     --------
@@ -95,6 +97,7 @@ class SchemaReport:
 
     columns: tuple[ColumnChange, ...]
     n_rows: int
+    note: str = ""
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -117,7 +120,7 @@ class SchemaReport:
     def to_dict(self) -> dict[str, Any]:
         """Write it as plain values."""
         columns = [{**asdict(column), "examples": [*column.examples]} for column in self.columns]
-        return {"n_rows": self.n_rows, "columns": columns}
+        return {"n_rows": self.n_rows, "columns": columns, "note": self.note}
 
     def to_json(self) -> str:
         """Write it as JSON text."""
@@ -133,7 +136,8 @@ class SchemaReport:
             ).rstrip()
             for line in lines
         ]
-        return "\n".join([self._summary(), *(table if len(table) > 1 else ())])
+        note = [self.note] if self.note else []
+        return "\n".join([self._summary(), *(table if len(table) > 1 else ()), *note])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{heading}</th>" for heading in (*_HEADINGS, "why"))
@@ -144,6 +148,7 @@ class SchemaReport:
         return (
             f"<p>{html.escape(self._summary())}</p>"
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            f"<p>{html.escape(self.note)}</p>"
         )
 
     def _worth_a_line(self) -> list[ColumnChange]:
@@ -275,6 +280,7 @@ def compare(
     policies: Policies,
     schema_overrides: Overrides = None,
     reasons: Mapping[str, str] | None = None,
+    note: str = "",
 ) -> SchemaReport:
     """Report what is known, new and missing in a frame, and what the policies make of it.
 
@@ -290,6 +296,8 @@ def compare(
         Fields that new columns are declared to be.
     reasons
         More to say of single columns, by name; it is added to `ColumnChange.why`.
+    note
+        More to say of all of it.
 
     Examples
     --------
@@ -305,7 +313,8 @@ def compare(
     rest = table.select(name for name in table.columns if name not in encoder.schema)
     fields = [*encoder.schema, *infer(rest, schema_overrides)]
     columns = [_change(encoder, table, policies, field) for field in fields]
-    return SchemaReport(tuple(_with_reason(c, reasons or {}) for c in columns), table.n_rows)
+    told = tuple(_with_reason(column, reasons or {}) for column in columns)
+    return SchemaReport(told, table.n_rows, note)
 
 
 def _change(encoder: Encoder, table: Table, policies: Policies, field: Field) -> ColumnChange:

@@ -1,0 +1,69 @@
+"""The command line: commands are functions, flags are their arguments.
+
+    learn.py      fit
+    use.py        predict, observe, evaluate
+    look.py       inspect, export
+    research.py   demo, fetch, experiment, bench
+    flags.py      what several commands share; --config
+    rows.py, labels.py, predictions.py    files of rows, --target, what predict writes
+
+Heavy imports stay inside the commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+
+from openfate import __version__
+from openfate.cli import learn, look, research, use
+from openfate.errors import OpenFATEError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="openfate",
+    help="Models that keep working, without retraining, when new columns and new values appear.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # or [env: X] would be read as markup
+    pretty_exceptions_enable=False,
+)
+for _command in (
+    *(learn.fit, use.predict, use.observe, use.evaluate, look.inspect, look.export),
+    *(research.demo, research.fetch),
+):
+    app.command()(_command)
+app.add_typer(research.experiment, name="experiment")
+app.add_typer(research.bench, name="bench")
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Models that keep working, without retraining, when new columns and new values appear."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run a command; errors become one line and exit code 2."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
+    except OpenFATEError as error:
+        print(f"openfate: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output has gone
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"openfate: warning: {message}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Tests of the command line; a package, for it has a conftest of its own."""

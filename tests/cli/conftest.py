@@ -1,0 +1,71 @@
+"""Tables of some hundred rows, a bundle fitted on one, and ways to run a command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli.tables import QUICK, people, run
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
+    people(300, 0).write_csv(folder / "train.csv")
+    people(120, 1, later=True).write_csv(folder / "later.csv")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fitted(tables):
+    run("fit", tables / "train.csv", "--target", "rich", "--exclude", "id", *QUICK, "--out",
+        tables / "model")  # fmt: skip
+    return tables / "model"
+
+
+@pytest.fixture(scope="session")
+def with_evidence(tables):
+    run("fit", tables / "train.csv", "--target", "rich", "--exclude", "id", *QUICK, "--strategy",
+        "evidence", "--epochs", 30, "--out", tables / "evidence")  # fmt: skip
+    return tables / "evidence"
+
+
+@pytest.fixture
+def bundle(fitted, tmp_path):
+    """A bundle that a test may change."""
+    copy = tmp_path / "model"
+    copy.mkdir()
+    for file in fitted.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+@pytest.fixture
+def openfate(capsys):
+    """Run a command that must succeed; what it prints is returned, JSON as values."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = run(*arguments)
+        out, errors = capsys.readouterr()
+        assert code == 0, errors
+        return json.loads(out) if "--json" in arguments else out
+
+    return call
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command that must fail; its only line is returned."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        assert run(*arguments) == 2
+        out, errors = capsys.readouterr()
+        assert out == ""
+        assert errors.startswith("openfate: ")
+        assert errors.count("\n") == 1, errors
+        return errors
+
+    return call

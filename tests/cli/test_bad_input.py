@@ -1,0 +1,159 @@
+"""Each bad input is one line with the remedy, and changes nothing."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from cli.tables import QUICK, digest
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--target", "ric"], ["--target ric", "no column 'ric'; did you mean 'rich'?"]),
+        (["--target", "age > AVG(age)"], ["AVG looks at other rows"]),
+        (["--target", "age >"], ["not an SQL expression"]),
+        (["--target", "rich", "--exclude", "idd"],
+         ["--exclude idd", "did you mean 'id'?", "--new-columns NAME=ignore"]),
+        (["--target", "rich", "--where", "age > 500"], ["--where age > 500", "no row"]),
+        (["--target", "rich", "--where", "age"], ["--where age", "true or false"]),
+        (["--target", "rich", "--where", "rich IS NULL"], ["missing in every row"]),
+        (["--target", "rich", "--where", "rich"], ["one class"]),
+        (["--target", "age / 7.0"], ["numbers such as", "--task regression"]),
+        (["--target", "job", "--task", "regression"], ["--target job", "no number"]),
+        (["--target", "rich", "--task", "ranking"], ["--task ranking", "classification"]),
+        (["--target", "rich,job"], ["--target job", "0 or 1"]),
+        (["--target", "rich", "--kinds", "age"], ["--kinds age", "NAME=WORD"]),
+        (["--target", "rich", "--kinds", "age=number"], ["'age'", "'number'", "numeric"]),
+        (["--target", "rich", "--hidden", "8,x"], ["--hidden 8,x", "64,32"]),
+        (["--target", "rich", "--numeric", "bins"], ["--numeric bins", "buckets or value"]),
+        (["--target", "rich", "--loss", "log"], ["--loss log", "squared_error"]),
+        (["--target", "rich", "--new-columns", "use"], ["new_columns", "extrapolate", "'use'"]),
+        (["--target", "rich", "--new-values", "warn,error"], ["--new-values warn,error"]),
+        (["--target", "rich", "--class-weight", "yes=2"], ["--class-weight yes", "false, true"]),
+        (["--target", "rich", "--class-weight", "true=much"], ["true=much", "not a number"]),
+        (["--target", "rich", "--exclude", "id,job,age,zip"], ["leave no column to learn"]),
+    ],
+)  # fmt: skip
+def test_fit_refuses_bad_flags_in_one_line(tables, tmp_path, refused, flags, parts):
+    line = refused("fit", tables / "train.csv", "--out", tmp_path / "m", "--epochs", 1, *flags)
+    for part in parts:
+        assert part in line
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("t.csv", b"", ["t.csv: the file is empty"]),
+        ("t.csv", b"x,y\n", ["no rows"]),
+        ("t.csv", b"x,y\n1,2\n1\n", ["t.csv, line 3: 1 cells"]),
+        ("t.csv", b"x,y\n1,caf\xe9\n", ["t.csv, line 2: byte 0xe9 is not UTF-8"]),
+        ("t.csv", b"x,x\n1,2\n", ["two columns are called 'x'"]),
+        ("t.xlsx", b"PK", ["t.xlsx: unknown suffix", ".csv"]),
+        ("t.csv.gz", b"x,y\n1,2\n", ["not a whole gzip file"]),
+        ("t.parquet", b"x,y\n1,2\n", ["cannot be read as Parquet"]),
+    ],
+)
+def test_every_command_refuses_a_bad_file_in_one_line(
+    fitted, tmp_path, refused, name, content, parts
+):
+    (tmp_path / name).write_bytes(content)
+    before = digest(fitted)
+    for command in (
+        ["fit", tmp_path / name, "--target", "y", "--out", tmp_path / "m"],
+        ["predict", fitted, tmp_path / name, "--out", tmp_path / "p.csv"],
+        ["observe", fitted, tmp_path / name],
+        ["evaluate", fitted, tmp_path / name],
+    ):
+        line = refused(*command)
+        for part in parts:
+            assert part in line
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert digest(fitted) == before
+
+
+def test_a_bundle_that_is_there_needs_overwrite(tables, bundle, openfate, refused):
+    fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--out", bundle]
+    before = digest(bundle)
+    assert "give --overwrite to replace it" in refused(*fit)
+    assert digest(bundle) == before
+    openfate(*fit, "--overwrite")
+    assert digest(bundle) != before
+
+
+def test_out_is_checked_before_training(tables, tmp_path, refused):
+    (tmp_path / "notes.txt").write_text("mine")
+    fit = ["fit", tables / "train.csv", "--target", "rich", "--overwrite", "--out"]
+    assert "a folder with other things in it" in refused(*fit, tmp_path)
+    assert "it is a file" in refused(*fit, tmp_path / "notes.txt")
+    assert "there is no folder" in refused(*fit, tmp_path / "no" / "model")
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--out", "p.txt"], ["--out p.txt", ".csv or a .parquet"]),
+        (["--out", "/no/such/p.csv"], ["there is no folder /no/such"]),
+        (["--out", "p.csv", "--graph", "all"], ["--graph all", "auto, state or batch"]),
+        (["--out", "p.csv", "--keep", "cty"], ["--keep cty", "did you mean 'city'?"]),
+        (["--out", "p.csv", "--where", "wage > 99"], ["--where wage > 99", "no row"]),
+    ],
+)
+def test_predict_refuses_bad_flags_in_one_line(
+    tables, fitted, tmp_path, refused, monkeypatch, flags, parts
+):
+    monkeypatch.chdir(tmp_path)
+    line = refused("predict", fitted, tables / "later.csv", *flags)
+    for part in parts:
+        assert part in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_without_a_column_of_use_are_refused(fitted, tmp_path, refused):
+    (tmp_path / "rows.csv").write_text("id,rich\n1,true\n")
+    line = refused("predict", fitted, tmp_path / "rows.csv", "--out", tmp_path / "p.csv")
+    assert "rows.csv: it has no column that the model may use." in line
+
+
+def test_a_kept_column_may_not_hide_a_prediction(tables, fitted, tmp_path, refused):
+    rows = pl.read_csv(tables / "later.csv", infer_schema=False).with_columns(row=pl.lit(1))
+    rows.write_csv(tmp_path / "rows.csv")
+    line = refused("predict", fitted, tmp_path / "rows.csv", "--out", tmp_path / "p.csv", "--keep",
+                   "row")  # fmt: skip
+    assert "--keep row" in line
+    assert not (tmp_path / "p.csv").exists()
+
+
+@pytest.mark.parametrize("command", ["predict", "observe", "evaluate", "inspect", "export"])
+def test_a_path_that_is_no_bundle_is_named(tables, tmp_path, refused, command):
+    rows = [tables / "later.csv"] if command in ("predict", "observe", "evaluate") else []
+    out = {"predict": ["--out", tmp_path / "p.csv"], "export": ["--out", tmp_path / "m.onnx"]}
+    line = refused(command, tmp_path / "none", *rows, *out.get(command, []))
+    assert f"{tmp_path / 'none'} is not a bundle" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("feature", "parts"),
+    [
+        ("job", ["FIELD=VALUE"]),
+        ("jb=cook", ["'jb'", "did you mean 'job'?"]),
+        ("job=astronaut", ["'astronaut'"]),
+        ("age=old", ["'age' is numeric", "'old'"]),
+    ],
+)
+def test_inspect_refuses_what_is_no_feature(fitted, refused, feature, parts):
+    line = refused("inspect", fitted, "--feature", feature)
+    for part in parts:
+        assert part in line
+
+
+def test_a_bundle_made_in_python_has_no_target_to_remember(tables, tmp_path, openfate, refused):
+    from openfate import FATEClassifier
+
+    rows = pl.read_csv(tables / "train.csv").drop_nulls()
+    FATEClassifier(epochs=2).fit(rows.drop("rich", "id"), rows["rich"]).save(tmp_path / "m")
+    assert "--target" in refused("evaluate", tmp_path / "m", tables / "later.csv")
+    openfate("evaluate", tmp_path / "m", tables / "later.csv", "--target", "rich")

@@ -1,0 +1,105 @@
+"""--help, --json, --config."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli.tables import process, run
+
+COMMANDS = "fit predict observe evaluate inspect export demo fetch experiment bench".split()
+
+
+# ---- help ----------------------------------------------------------------------------------------
+
+
+def test_help_lists_the_commands(openfate):
+    lines = openfate("--help").split("Commands:")[1].splitlines()
+    assert [line.split()[0] for line in lines if line.strip()] == COMMANDS
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "observe", "evaluate", "inspect", "export"])
+def test_every_table_command_takes_json_and_config(openfate, command):
+    text = openfate(command, "--help")
+    assert "--json" in text
+    assert "--config" in text
+
+
+def test_help_needs_neither_torch_nor_polars():
+    code = "import sys; from openfate.cli import app; print({'torch', 'polars'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_help_answers_in_half_a_second():
+    """The quickest of several, for other programs share the machine."""
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        process("fit", "--help").communicate()
+        seconds.append(time.perf_counter() - started)
+        if seconds[-1] < 0.5:
+            break
+    assert min(seconds) < 1.0
+
+
+# ---- --config ------------------------------------------------------------------------------------
+
+
+def test_a_config_file_holds_flags_and_the_command_line_wins(tables, tmp_path, openfate):
+    (tmp_path / "fit.toml").write_text(
+        'target = "rich"\nexclude = ["id"]\nepochs = 3\nwidth = 8\nhidden = [8, 4]\n'
+        f'out = "{tmp_path / "m"}"\nkinds = {{ age = "categorical" }}\n'
+        'strategy = "fate"\njson = true\nnew-columns = ["ignore", "city=warn"]\n'
+    )
+    text = openfate("fit", tables / "train.csv", "--config", tmp_path / "fit.toml", "--epochs", 2)
+    result = json.loads(text)
+    assert result["training"]["epochs"] == 2
+    assert result["fields"] == {"job": "categorical", "age": "categorical", "zip": "categorical"}
+    policies = openfate("inspect", tmp_path / "m", "--json")["policies"]
+    assert policies["new_columns"] == {"*": "ignore", "city": "warn"}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("epoch = 3", ["fit has no flag 'epoch'", "did you mean epochs?"]),
+        ("zebra = 3", ["fit has no flag 'zebra'", "flags: ", "epochs"]),
+        ("epochs = true", ["epochs = True", "a value, not true or false"]),
+        ("overwrite = 'yes'", ["overwrite = 'yes'", "true or false"]),
+        ("epochs =", ["not TOML"]),
+    ],
+)
+def test_a_bad_config_is_one_line(tables, tmp_path, refused, text, parts):
+    (tmp_path / "fit.toml").write_text(text)
+    line = refused("fit", tables / "train.csv", "--config", tmp_path / "fit.toml")
+    for part in ["--config", *parts]:
+        assert part in line
+
+
+def test_a_missing_config_is_named(tables, refused):
+    assert "cannot be read" in refused("fit", tables / "train.csv", "--config", "/no/fit.toml")
+
+
+def test_the_tutorials_config_is_one(tables, tmp_path, capsys):
+    """It names columns of another table, which is the only thing wrong with it here."""
+    text = (Path(__file__).parents[2] / "docs" / "tutorial-flights.md").read_text()
+    (tmp_path / "fit.toml").write_text(re.search(r"```toml\n(.*?)```", text, flags=re.DOTALL)[1])
+    assert run("fit", tables / "train.csv", "--config", tmp_path / "fit.toml", "--out", "m") == 2
+    assert "there is no column 'arr_delay'" in capsys.readouterr().err
+
+
+def test_a_star_stands_for_the_other_columns():
+    from openfate.cli.flags import policy_in
+
+    assert policy_in("--new-values", ["*=warn", "job=error"], "ignore") == {
+        "*": "warn",
+        "job": "error",
+    }
+    assert policy_in("--new-values", ["job=error"], "ignore") == {"*": "ignore", "job": "error"}
