@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from openfate.data.alias import draw, make_alias
 from openfate.errors import InputError
 
 __all__ = ["Block", "SyntheticStream"]
@@ -140,16 +141,20 @@ class SyntheticStream:
         rank = np.arange(self.n_features) - np.repeat(np.cumsum(size) - size, size)
         v_of = rng.integers(_G, size=self.n_features)
         order = np.lexsort((rank, v_of, pool_of))
-        self._base = ((1.0 + rank) ** -_ZIPF)[order]
+        self.base = ((1.0 + rank) ** -_ZIPF)[order]
         segment = (pool_of * _G + v_of)[order]  # (D,) ascending
         count = np.bincount(segment, minlength=len(pools) * _G)
-        mass = np.bincount(segment, self._base, minlength=len(pools) * _G)
-        self._value_prob, self._value_alias = _alias(self._base / mass[segment], count)
+        mass = np.bincount(segment, self.base, minlength=len(pools) * _G)
+        self._value_prob, self._value_alias = make_alias(self.base / mass[segment], count)
         at = np.array([t * d + f for t, f in pools])  # WHY: tables go by (day, field), ids do not
-        self._size, self._start, self._mass = (np.empty((days * d, _G), a.dtype) for a in (count, count, mass))
-        self._size[at] = count.reshape(-1, _G)
-        self._start[at] = (np.cumsum(count) - count).reshape(-1, _G)
-        self._mass[at] = mass.reshape(-1, _G)
+
+        def by_day(table: NDArray[Any]) -> NDArray[Any]:
+            ordered = np.empty((days * d, _G), table.dtype)
+            ordered[at] = table.reshape(-1, _G)
+            return ordered
+
+        self._size, self._start = by_day(count), by_day(np.cumsum(count) - count)
+        self._mass = by_day(mass)
         self.field_of = np.array([f for _, f in pools], np.int32)[pool_of]
         self._v_of = v_of[order].astype(np.int32)
 
@@ -162,7 +167,7 @@ class SyntheticStream:
         p = self._mass.reshape(self.n_days, d, 1, _G) * tilt
         total = p.sum(-1, keepdims=True)
         p = np.divide(p, total, out=np.full_like(p, 1 / _G), where=total > 0)
-        self._v_prob, self._v_alias = _alias(p.ravel(), np.full(p.size // _G, _G))
+        self._v_prob, self._v_alias = make_alias(p.ravel(), np.full(p.size // _G, _G))
         self._v_alias = (self._v_alias % _G).astype(np.int32)
         known = v @ rng.standard_normal(_RANK)  # a . v
         known *= np.sqrt(0.5) / known.std()
@@ -220,15 +225,15 @@ class SyntheticStream:
         u = rng.integers(_K, size=n)
         ids = np.empty((n, d), np.int32)
         for f in range(d):
-            born = 0
+            born: NDArray[np.int64] = np.zeros(1, np.int64)
             if self.new_share[f] and day[-1]:
                 is_new = rng.random(n) < self.new_share[f]
                 born = np.where(is_new & (day > 0), 1 + (rng.random(n) * day).astype(np.int64), 0)
-            table = np.asarray(born) * d + f  # (n,) or ()
-            v = _pick(rng, n, (table * _K + u) * _G, _G, self._v_prob, self._v_alias, _G)
+            table = born * d + f  # (n,) or (1,)
+            v = draw(rng, n, (table * _K + u) * _G, _G, self._v_prob, self._v_alias, _G)
             at = table * _G + v
             start, size = self._start.ravel()[at], self._size.ravel()[at]
-            ids[:, f] = _pick(rng, n, start, size, self._value_prob, self._value_alias, 0)
+            ids[:, f] = draw(rng, n, start, size, self._value_prob, self._value_alias)
         return ids, u
 
     def rows_of(self, part: str) -> range:
@@ -415,58 +420,9 @@ def _scaled(cardinality: Floats, total: float) -> NDArray[np.int64]:
     return np.ceil(bent).astype(np.int64)
 
 
-def _alias(p: Floats, sizes: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Alias tables of many laws at once: `p` holds them end to end, each adding up to 1.
-
-    Column i of a law of n values keeps i with prob[i] and else gives alias[i], so that a draw is
-    one number below n.  Light columns (n p < 1) are filled by heavy ones in order; since deficits
-    and excesses of each law balance, two running sums over all laws find who fills whom.
-    """
-    law = np.repeat(np.arange(len(sizes)), sizes)
-    height = p * sizes[law]
-    heavy = np.flatnonzero(height > 1)
-    light = np.flatnonzero(height <= 1)
-    prob, alias = np.ones(len(p), np.float32), np.arange(len(p), dtype=np.int32)
-    if not len(heavy):
-        return prob, alias
-    deficit, excess = np.cumsum(1 - height[light]), np.cumsum(height[heavy] - 1)
-    n_heavy = np.bincount(law[heavy], minlength=len(sizes))
-    last = np.cumsum(n_heavy) - 1  # of each law, as a place in `heavy`
-    # WHY: rounding may point to the neighbouring law at the ends, so places are clipped.
-    filler = np.searchsorted(excess, deficit - (1 - height[light]), side="right")
-    filler = np.clip(filler, (last - n_heavy + 1)[law[light]], last[law[light]])
-    filled = n_heavy[law[light]] > 0
-    prob[light[filled]] = height[light[filled]]
-    alias[light[filled]] = heavy[filler[filled]]
-    # A heavy column that filled too many is itself filled by the next.
-    at = np.searchsorted(deficit, excess, side="right")
-    inner = np.flatnonzero(np.arange(len(heavy)) < last[law[heavy]])
-    over = deficit[np.minimum(at[inner], len(deficit) - 1)]
-    prob[heavy[inner]] = np.clip(1 + excess[inner] - over, 0, 1)
-    alias[heavy[inner]] = heavy[inner + 1]
-    return prob, alias
-
-
-def _pick(
-    rng: np.random.Generator,
-    n: int,
-    start: Any,
-    size: Any,
-    prob: NDArray[np.float32],
-    alias: NDArray[np.int32],
-    modulus: int,
-) -> NDArray[np.integer]:
-    """Draw from the law whose table begins at `start`; places, or places modulo a width."""
-    x = rng.random(n) * size
-    place = x.astype(np.int64)
-    x -= place
-    place += start
-    kept = x < prob[place]
-    return np.where(kept, place % modulus if modulus else place, alias[place])
-
-
 def _sigmoid(x: NDArray[Any]) -> NDArray[Any]:
-    return 1 / (1 + np.exp(-x))
+    p: NDArray[Any] = 1 / (1 + np.exp(-x))
+    return p
 
 
 def _auc(score: Floats, p: Floats) -> float:

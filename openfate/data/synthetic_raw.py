@@ -27,7 +27,7 @@ Texts = NDArray[np.uint8]  # (..., 8) padded with zeros
 def write_raw_criteo(
     path: str | Path, n_rows: int, seed: int = 0, n_features: int = 1_000_000
 ) -> SyntheticStream:
-    """Write a raw Criteo text file of the synthetic stream; returns the stream.
+    r"""Write a raw Criteo text file of the synthetic stream; returns the stream.
 
     Parameters
     ----------
@@ -49,11 +49,10 @@ def write_raw_criteo(
     """
     stream = SyntheticStream(n_rows, "criteo", n_features, seed=seed)
     integers, hashes = _integer_texts(), _hash_texts(stream, seed)
-    # WHY: a field's new values continue its numbers, so that its integers are buckets 0, 1, ...
     bucket = np.empty(stream.n_features, np.int32)
-    for f in range(_N_INTEGERS):
-        own = stream.field_of == f
-        bucket[own] = np.arange(own.sum())
+    for f in range(_N_INTEGERS):  # the commonest value is the first bucket, or missing
+        own = np.flatnonzero(stream.field_of == f)
+        bucket[own[np.argsort(-stream.base[own], kind="stable")]] = np.arange(len(own))
     with writing(Path(path)) as file:
         for number in range(stream.n_blocks):
             block, rng = stream.block(number), np.random.default_rng([seed, 2, number])
@@ -73,7 +72,8 @@ def _lines(y: NDArray[np.float32], cells: Texts) -> bytes:
     inner[:, :, 0] = ord("\t")
     inner[:, :, 1:] = cells
     text[:, -1] = ord("\n")
-    return text[text != 0].tobytes()
+    filled: NDArray[np.uint8] = text[text != 0]
+    return filled.tobytes()
 
 
 def _integer_texts() -> Texts:
@@ -84,7 +84,8 @@ def _integer_texts() -> Texts:
     table = np.floor(low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _VARIANTS))
     first = np.repeat(np.arange(-1.0, 3)[:, None], _VARIANTS, axis=1)
     numbers = np.minimum(np.concatenate([first, table]), 10**8 - 1).astype(np.int64)
-    return numbers.astype("S8").view(np.uint8).reshape(*numbers.shape, 8)
+    texts: Texts = numbers.astype("S8").view(np.uint8).reshape(*numbers.shape, 8)
+    return texts
 
 
 def _hash_texts(stream: SyntheticStream, seed: int) -> Texts:
@@ -94,5 +95,6 @@ def _hash_texts(stream: SyntheticStream, seed: int) -> Texts:
     digits = (mixed[:, None] >> np.arange(28, -1, -4, dtype=np.uint64)) & 15
     texts = np.frombuffer(b"0123456789abcdef", np.uint8)[digits.astype(np.intp)]
     for f in _MISSING_HASHES:
-        texts[np.flatnonzero(stream.field_of == f)[0]] = 0
+        own = np.flatnonzero(stream.field_of == f)
+        texts[own[np.argmax(stream.base[own])]] = 0
     return texts
