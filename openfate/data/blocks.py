@@ -181,7 +181,7 @@ def read_log(
     chunk_bytes: int,
     workers: int,
     bad_lines: int,
-    on_progress: Callable[[int], None],
+    on_progress: Callable[[int, int], None],
 ) -> None:
     """Bring the blocks up to the end of the log, going on where they stop.
 
@@ -194,7 +194,7 @@ def read_log(
     bad_lines
         How many lines of another width may be left out.
     on_progress
-        Called with the place in the file (bytes, or Parquet rows).
+        Called with the file's number and the place in it (bytes, or Parquet rows).
 
     Raises
     ------
@@ -211,9 +211,9 @@ def read_log(
             for number, chunk in enumerate(chunks, start=len(blocks.blocks)):
                 pending.append(pool.submit(_encode, log, blocks, number, chunk))
                 while len(pending) > workers:
-                    on_progress(keeper.keep(*pending.popleft().result()))
+                    on_progress(*keeper.keep(*pending.popleft().result()))
             while pending:
-                on_progress(keeper.keep(*pending.popleft().result()))
+                on_progress(*keeper.keep(*pending.popleft().result()))
         finally:
             for future in pending:
                 future.cancel()
@@ -236,7 +236,7 @@ class _Keeper:
         self._checked = {c: blocks.n_texts(c) for c in self.checks}
         self._invalid: dict[int, list[int]] = {c: [] for c in self.checks}
 
-    def keep(self, rows: Rows, codes: Codes) -> int:
+    def keep(self, rows: Rows, codes: Codes) -> tuple[int, int]:
         chunk = rows.chunk
         self.n_bad += len(rows.bad)
         if self.n_bad > self.bad_lines:
@@ -250,7 +250,7 @@ class _Keeper:
         for column in self.checks:
             self._refuse_invalid(column, rows, codes[column])
         self.blocks.commit(codes, file=chunk.file, stop=chunk.stop, bad=len(rows.bad))
-        return chunk.stop
+        return chunk.file, chunk.stop
 
     def _refuse_invalid(self, column: int, rows: Rows, codes: NDArray[np.uint32]) -> None:
         first, check = self._checked[column], self.checks[column]

@@ -18,7 +18,17 @@ from numpy.typing import NDArray
 
 from openfate.errors import DataFileError
 
-__all__ = ["fault", "last_end", "parquet", "read", "read_line", "reading", "skip", "widths"]
+__all__ = [
+    "fault",
+    "is_gzip",
+    "last_end",
+    "parquet",
+    "read",
+    "read_line",
+    "reading",
+    "skip",
+    "widths",
+]
 
 LONGEST = 1 << 28  # bytes of one record: beyond it a quote was not closed
 _BAD_GZIP = (gzip.BadGzipFile, zlib.error, EOFError)
@@ -34,12 +44,15 @@ def fault(path: Path, what: str, remedy: str) -> DataFileError:
 def reading(path: Path) -> IO[bytes]:
     """Open a file, unpacking it if it begins as gzip does, whatever its name."""
     try:
-        file = path.open("rb")
-        is_gzip = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
+        return gzip.open(path) if is_gzip(path) else path.open("rb")  # type: ignore[return-value]
     except OSError as error:
         raise DataFileError(f"{path}: cannot be read ({error.strerror or error}).") from None
-    return gzip.open(file) if is_gzip else file  # type: ignore[return-value]
+
+
+def is_gzip(path: Path) -> bool:
+    """Say whether a file begins as gzip does."""
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def read(content: IO[bytes], path: Path, n_bytes: int) -> bytes:
