@@ -14,13 +14,13 @@ import platform
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from openfate import __version__
 from openfate.data.blocks import Blocks, read_log
 from openfate.data.files import writing
 from openfate.data.logs import Format, Log, open_log
@@ -249,7 +249,8 @@ def _report(format: str, fields: list[FieldIds], shards: dict[str, list[Shard]])
 
 def _versions() -> dict[str, str]:
     return {
-        "openfate": __version__,
+        # WHY: by name; the package's lazy names would count as imports of torch.
+        "openfate": import_module("openfate").__version__,
         "polars": pl.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openfate.data.files import writing
-from openfate.data.synthetic import CRITEO, SyntheticStream
+from openfate.data.log_shapes import CRITEO
+from openfate.data.synthetic import SyntheticStream
 
 __all__ = ["write_raw_criteo"]
 
