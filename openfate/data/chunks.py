@@ -126,11 +126,14 @@ def _parse_line_by_line(log: Log, chunk: Chunk) -> Rows:
     """Find the lines of another width, and parse the rest."""
     data, path = chunk.data, log.files[chunk.file]
     ends, width = widths(data, str(log.separator), log.has_quotes)
-    newlines = np.cumsum(np.frombuffer(data, np.uint8) == 10)
+    cells = np.frombuffer(data, np.uint8)
+    newlines = np.cumsum(cells == ord("\n"))
     line = chunk.line + np.concatenate([[0], newlines[ends[:-1]]])
+    starts = np.concatenate([[0], ends[:-1] + 1])
     good = width == len(log.columns)
+    # Blank lines, often at the end of a file, are no rows and no faults.
+    wrong = ~good & (ends - starts > (cells[ends - 1] == ord("\r")))
     if not good.all():
-        starts = np.concatenate([[0], ends[:-1] + 1])
         kept = zip(starts[good], ends[good], strict=True)
         data = b"".join(data[start : end + 1] for start, end in kept)
     frame = _parse_text(log, data)
@@ -141,7 +144,7 @@ def _parse_line_by_line(log: Log, chunk: Chunk) -> Rows:
             f"lines {chunk.line} to {last} are not a table of text in UTF-8",
             "write it again in UTF-8, quoting by the rules of CSV",
         )
-    bad = [(int(a), int(b)) for a, b in zip(line[~good], width[~good], strict=True)]
+    bad = [(int(a), int(b)) for a, b in zip(line[wrong], width[wrong], strict=True)]
     return Rows(chunk, frame, line[good], bad)
 
 

@@ -168,17 +168,9 @@ def _open_csv(
         check_header(path, header_of(path, separator), columns)
     if target is None:
         raise InputError(f"give the label's column as target; columns: {_some(columns)}.")
-    for role, names in (
-        ("target", [target]),
-        ("time", [time] if time else []),
-        ("drop", drop),
-        ("log", log),
-    ):
-        for name in names:
-            if name not in columns:
-                raise InputError(
-                    f"{role}: {files[0]} has no column {name!r}; it has {_some(columns)}."
-                )
+    for name in (target, *([time] if time else []), *drop, *log):
+        if name not in columns:
+            raise InputError(f"{files[0]} has no column {name!r}; it has {_some(columns)}.")
     fields = tuple(name for name in columns if name not in {target, time, *drop})
     if not fields:
         raise InputError(f"{files[0]}: no column is left to be a field; columns: {_some(columns)}.")

@@ -151,8 +151,8 @@ class SyntheticStream:
         d = len(self.fields)
         u = rng.standard_normal((_K, _RANK))
         v = rng.standard_normal((d, _G, _RANK)) * (affinity / np.sqrt(_RANK))
-        tilt = np.exp(np.einsum("kr,fgr->fkg", u, v))  # (d, K, G)
-        p = self._mass.reshape(self.n_days, d, 1, _G) * tilt
+        self.tilt = np.exp(np.einsum("kr,fgr->fkg", u, v))  # (d, K, G) exp(u . v)
+        p = self._mass.reshape(self.n_days, d, 1, _G) * self.tilt
         total = p.sum(-1, keepdims=True)
         p = np.divide(p, total, out=np.full_like(p, 1 / _G), where=total > 0)
         self._v_prob, self._v_alias = make_alias(p.ravel(), np.full(p.size // _G, _G))
