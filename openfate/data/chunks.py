@@ -82,7 +82,8 @@ def _cut_text(log: Log, file: int, offset: int, chunk_bytes: int) -> Iterator[Ch
                 rest = first.removeprefix(b"\xef\xbb\xbf")
                 offset = len(first) - len(rest)
         while data := read(content, path, chunk_bytes):
-            data = rest + data
+            # WHY: to the end of the line, so that mostly nothing is left over and copied again.
+            data = b"".join((rest, data, read_line(content, path)))
             end = last_end(data, log.has_quotes)
             if end == 0 and len(data) > LONGEST:
                 raise fault(path, f"line {line} is longer than {LONGEST} bytes", UNCLOSED)
@@ -110,15 +111,12 @@ def parse(log: Log, chunk: Chunk) -> Rows:
         return _parse_parquet(log, chunk)
     data = chunk.data
     if not log.has_quotes or b'"' not in data:
-        cells = np.frombuffer(data, np.uint8)
-        n_lines = np.count_nonzero(cells == 10)
-        n_cuts = np.count_nonzero(cells == ord(log.separator))
-        # WHY: polars fills short lines with nulls but refuses long ones, so a chunk with the right
-        # number of separators that it takes has no wrong line.
-        if n_cuts == n_lines * (len(log.columns) - 1):
-            frame = _parse_text(log, data)
-            if frame is not None and len(frame) == n_lines:
-                return Rows(chunk, frame, None, [])
+        frame = _parse_text(log, data)
+        n_cuts = np.count_nonzero(np.frombuffer(data, np.uint8) == ord(log.separator))
+        # WHY: polars fills short lines with nulls but refuses long ones, so a chunk that it takes
+        # and that has the right number of separators has no wrong line.
+        if frame is not None and n_cuts == len(frame) * (len(log.columns) - 1):
+            return Rows(chunk, frame, None, [])
     return _parse_line_by_line(log, chunk)
 
 
