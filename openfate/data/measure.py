@@ -6,9 +6,10 @@ import os
 import platform
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from time import perf_counter, process_time
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -16,6 +17,8 @@ from openfate.data.logs import Log, open_log
 from openfate.data.prepare import prepare
 
 __all__ = ["bare_scan", "describe", "measured_prepare"]
+
+T = TypeVar("T")
 
 
 def measured_prepare(
@@ -38,9 +41,7 @@ def measured_prepare(
         Rows, seconds, rows a second, peak memory, what the manifest reports, and the machine.
     """
     resumed = (Path(out) / ".work" / "plan.json").exists()
-    start = perf_counter()
-    data = prepare(raw, out, format, **options)
-    seconds = perf_counter() - start
+    (data, seconds, cpu) = _timed(lambda: prepare(raw, out, format, **options))
     # WHY: read before the scan, whose memory is its own.
     peak = peak_bytes()
     result = {
@@ -49,6 +50,7 @@ def measured_prepare(
         "rows": data.n_rows,
         "bad_lines": data.manifest["n_bad_lines"],
         "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu, 2),
         "rows_per_second": round(data.n_rows / seconds),
         "peak_bytes": peak,
         "resumed": resumed,
@@ -56,20 +58,34 @@ def measured_prepare(
         "n_observed": data.n_observed,
         **data.report,
         "rows_in": {part: data.rows_in(part) for part in data.parts},
-        "machine": {"cores": os.cpu_count(), "kind": platform.machine()},
+        # Other programs take a share of a shared machine: the load says how much to expect.
+        "machine": {
+            "cores": os.cpu_count(),
+            "kind": platform.machine(),
+            "load": round(os.getloadavg()[0], 1),
+        },
         "versions": data.manifest["versions"],
     }
     if with_scan:
         kept = ("target", "time", "drop", "log")
         chosen = {name: options[name] for name in kept if options.get(name)}
-        scan = bare_scan(open_log(raw, format, **chosen))
-        result |= {"scan_seconds": round(scan, 2), "scan_multiple": round(seconds / scan, 2)}
+        _, scan, scan_cpu = _timed(lambda: bare_scan(open_log(raw, format, **chosen)))
+        result |= {
+            "scan_seconds": round(scan, 2),
+            "scan_cpu_seconds": round(scan_cpu, 2),
+            "scan_multiple": round(seconds / scan, 2),
+        }
     return result
 
 
-def bare_scan(log: Log) -> float:
-    """Time polars' streaming engine over all cells of a log, counting those that are not empty."""
-    start = perf_counter()
+def _timed(work: Callable[[], T]) -> tuple[T, float, float]:
+    """Run something; its result, the seconds and the processors' seconds."""
+    start, cpu = perf_counter(), process_time()
+    return work(), perf_counter() - start, process_time() - cpu
+
+
+def bare_scan(log: Log) -> None:
+    """Let polars' streaming engine parse all cells of a log and count those that are not empty."""
     files = list(log.files)
     if log.separator is None:
         frame = pl.scan_parquet(files)
@@ -82,7 +98,6 @@ def bare_scan(log: Log) -> float:
             schema=dict.fromkeys(log.columns, pl.String),
         )
     frame.select(pl.all().count()).collect(engine="streaming")
-    return perf_counter() - start
 
 
 def peak_bytes() -> int:
