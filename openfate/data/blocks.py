@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from openfate.data.chunks import Chunk, Rows, parse, read_chunks
 from openfate.data.files import writing
 from openfate.data.logs import Log, Meaning
+from openfate.data.textfile import parquet
 from openfate.data.vocabulary import is_invalid
 from openfate.errors import DataFileError
 
@@ -100,7 +101,10 @@ class Blocks:
                 block = Block(**json.loads(line))
             except ValueError:  # the process ended within the line: the block is not committed
                 break
-            texts = pl.read_parquet(self._texts_file(len(self.blocks)))
+            texts = parquet(
+                self._texts_file(len(self.blocks)),
+                lambda: pl.read_parquet(self._texts_file(len(self.blocks))),
+            )
             for c, kind in enumerate(self._types):
                 own = texts.filter(pl.col("column") == c)["text"]
                 codes = own.cast(kind).to_physical().to_numpy()

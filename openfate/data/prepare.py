@@ -8,11 +8,13 @@ shard is kept if the process ends; manifest.json, written last, makes the data s
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +37,7 @@ from openfate.data.shard_writer import (
 from openfate.data.shards import VERSION, PreparedData, Shard
 from openfate.data.textfile import is_gzip
 from openfate.data.vocabulary import CountOn, FieldIds, number_field
-from openfate.errors import InputError
+from openfate.errors import DataFileError, InputError
 
 __all__ = ["PAPER_COUNTS", "prepare"]
 
@@ -125,40 +127,43 @@ def prepare(
             "bad_lines": _at_least(0, "bad_lines", bad_lines),
             "shard_rows": _at_least(1, "shard_rows", shard_rows),
         },
-        files=[{"name": path.name, "bytes": path.stat().st_size} for path in source.files],
+        files=[
+            {"name": path.name, "bytes": path.stat().st_size, "changed": path.stat().st_mtime_ns}
+            for path in source.files
+        ],
     )
     size = _at_least(1, "chunk_bytes", chunk_bytes)
     threads = _at_least(1, "workers", workers if workers is not None else os.cpu_count() or 1)
     tell: Progress = on_progress or (lambda *_: None)
     folder = Path(out)
-    work = _open_folder(folder, plan, overwrite)
-
-    blocks = Blocks(work / "blocks", source.read_columns)
-    read_log(source, blocks, size, threads, bad_lines, _reading(source, tell))
-    parts = split_log(source, blocks)
-    fields = _number(source, blocks, parts, plan, tell)
-    ids = IdTables.of(source, blocks, fields)
-    shards = write_shards(folder, work / "shards.jsonl", parts, ids, shard_rows, threads, tell)
-    vocabulary = write_vocabulary(folder, work, source, fields)
-    manifest = {
-        "version": VERSION,
-        "command": command,
-        "settings": plan.settings,
-        "source": plan.files,
-        "target": source.target,
-        "n_rows": blocks.n_rows,
-        "n_bad_lines": sum(block.bad for block in blocks.blocks),
-        "n_features": ids.n_features,
-        "n_observed": ids.n_observed,
-        "report": _report(format, fields, shards),
-        "fields": ids.entries,
-        "vocabulary": vocabulary,
-        "parts": {part: [asdict(shard) for shard in found] for part, found in shards.items()},
-        "versions": _versions(),
-    }
-    with writing(folder / "manifest.json") as file:
-        file.write(json.dumps(manifest, indent=1).encode())
-    shutil.rmtree(work)
+    with _only_writer(folder):
+        work = _open_folder(folder, plan, overwrite)
+        blocks = Blocks(work / "blocks", source.read_columns)
+        read_log(source, blocks, size, threads, bad_lines, _reading(source, tell))
+        parts = split_log(source, blocks)
+        fields = _number(source, blocks, parts, plan, tell)
+        ids = IdTables.of(source, blocks, fields)
+        shards = write_shards(folder, work / "shards.jsonl", parts, ids, shard_rows, threads, tell)
+        vocabulary = write_vocabulary(folder, work, source, fields)
+        manifest = {
+            "version": VERSION,
+            "command": command,
+            "settings": plan.settings,
+            "source": [{name: file[name] for name in ("name", "bytes")} for file in plan.files],
+            "target": source.target,
+            "n_rows": blocks.n_rows,
+            "n_bad_lines": sum(block.bad for block in blocks.blocks),
+            "n_features": ids.n_features,
+            "n_observed": ids.n_observed,
+            "report": _report(format, fields, shards),
+            "fields": ids.entries,
+            "vocabulary": vocabulary,
+            "parts": {part: [asdict(shard) for shard in found] for part, found in shards.items()},
+            "versions": _versions(),
+        }
+        with writing(folder / "manifest.json") as file:
+            file.write(json.dumps(manifest, indent=1).encode())
+        shutil.rmtree(work)
     return PreparedData(folder)
 
 
@@ -170,11 +175,34 @@ class _Plan:
     files: list[dict[str, Any]]
 
 
+@contextmanager
+def _only_writer(out: Path) -> Iterator[None]:
+    """Hold the folder: a second preparation there is refused."""
+    lock = out.parent / f".{out.name}.lock"
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+    except BlockingIOError:
+        raise InputError(
+            f"{out}: another preparation is writing there; wait for it, or give another folder."
+        ) from None
+    except OSError as error:
+        # A full disk may show itself anywhere; what is finished is kept.
+        raise DataFileError(f"{out}: cannot be written ({error.strerror or error}).") from None
+
+
 def _open_folder(out: Path, plan: _Plan, overwrite: bool) -> Path:
     """Make `out` ready and give the folder for what is unfinished."""
     work, plan_text = out / ".work", json.dumps(asdict(plan))
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; give a folder.")
+    for stray in (*out.glob(".*.parquet.*"), *out.glob("shards/.*.parquet.*")):
+        stray.unlink()  # what a killed run left half-written
     if (out / "manifest.json").exists():
         if not overwrite:
             raise InputError(f"{out}: holds prepared data already; --overwrite replaces it.")
@@ -188,7 +216,7 @@ def _open_folder(out: Path, plan: _Plan, overwrite: bool) -> Path:
                 "--overwrite begins again."
             )
         _clear(out)
-    elif out.exists() and any(out.iterdir()):
+    elif out.exists() and any(path != work for path in out.iterdir()):
         # WHY: never deleted, even by --overwrite: these are not files of ours.
         raise InputError(f"{out}: is not empty and holds no prepared data; give a new folder.")
     with writing(work / "plan.json") as file:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -235,11 +235,19 @@ def write_vocabulary(
             *("kind", "count", "train", "validation", "test"),
         )
         files.append(work / f"vocabulary-{f:05}.parquet")
-        table.write_parquet(files[-1], compression="lz4", statistics=False)
+        _saving(files[-1], table.lazy(), "lz4")
     path = out / "vocabulary.parquet"
     # WHY: the table of all fields may be as large as the texts in memory; it is streamed.
-    with writing(path) as file:
-        pl.scan_parquet(files).sink_parquet(file, row_group_size=1 << 18)
+    _saving(path, pl.scan_parquet(files), "zstd")
     with path.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest}
+
+
+def _saving(path: Path, frame: pl.LazyFrame, compression: Literal["lz4", "zstd"]) -> None:
+    try:
+        with writing(path) as file:
+            frame.sink_parquet(file, compression=compression, row_group_size=1 << 18)
+    except pl.exceptions.PolarsError as error:  # a full disk, in polars' words
+        reason = str(error).splitlines()[0]
+        raise DataFileError(f"{path}: cannot be written ({reason}).") from None

@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -349,6 +350,40 @@ def test_half_a_line_of_the_journal_is_not_a_block(tmp_path):
     prepare(path, tmp_path / "out", "criteo", chunk_bytes=3000)
     prepare(path, tmp_path / "whole", "criteo")
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("limit", [100, 1000, 6000, None])
+def test_a_disk_that_fills_up_is_an_error_and_nothing_is_lost(tmp_path, limit):
+    """Wherever the space ends; with more of it the preparation goes on."""
+    path, _ = write_criteo(tmp_path / "a.txt", 1000)
+    settings = {"chunk_bytes": 9000, "shard_rows": 90}
+    prepare(path, tmp_path / "whole", "criteo", **settings)
+    largest = max(len(content) for content in content_of(tmp_path / "whole").values())
+    old, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.getsignal(signal.SIGXFSZ)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit or largest - 1, old[1]))
+    try:
+        with pytest.raises(DataFileError, match=r"cannot be written \("):
+            prepare(path, tmp_path / "out", "criteo", **settings)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+    prepare(path, tmp_path / "out", "criteo", **settings)
+    assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
+
+
+def test_a_second_preparation_in_the_same_folder_is_refused(tmp_path):
+    path, _ = write_criteo(tmp_path / "a.txt", 100)
+    out, messages = tmp_path / "out", []
+
+    def meanwhile(stage, done, total):
+        if not messages:
+            messages.append(refuse(InputError, path, out, "criteo"))
+
+    prepare(path, out, "criteo", on_progress=meanwhile)
+    assert messages == [
+        f"{out}: another preparation is writing there; wait for it, or give another folder."
+    ]
 
 
 # ---- what is refused ---------------------------------------------------------------------------
