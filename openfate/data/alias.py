@@ -31,6 +31,7 @@ def make_alias(
     """
     law = np.repeat(np.arange(len(sizes)), sizes)
     height = p * sizes[law]
+    height[np.abs(height - 1) < 1e-12] = 1  # else rounding could leave a law without a light one
     heavy = np.flatnonzero(height > 1)
     light = np.flatnonzero(height <= 1)
     prob, alias = np.ones(len(p), np.float32), np.arange(len(p), dtype=np.int32)

@@ -25,6 +25,8 @@ Counts = NDArray[np.uint32]  # (3, codes): in training, validation and test rows
 
 LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1, "False": 0, "True": 1}
 _COUNTS = ("train", "validation", "test")
+# WHY: later rows must not order the observed features; they order the new ones alone.
+_LATER = pl.when(pl.col("train") == 0).then(pl.col("count"))
 
 
 def values_of(texts: pl.Series, meaning: Meaning) -> pl.Series:
@@ -131,7 +133,7 @@ def number_field(
         .agg(pl.col(_COUNTS).sum())
         .with_columns(count=pl.sum_horizontal(_COUNTS))
         .with_columns(kind=_kind(threshold, count_on))
-        .sort(["train", "count", "value"], descending=[True, True, False], nulls_last=True)
+        .sort("train", _LATER, "value", descending=[True, True, False], nulls_last=True)
     )
     values, n_observed, n_new, rare = _give_places(values)
     fresh = values.filter((pl.col("place") < 0) & (pl.col("validation") > 0))

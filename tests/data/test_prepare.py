@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openfate.data import blocks as blocks_module
@@ -50,7 +50,9 @@ def twin(columns, parts, threshold=4, count_on="train"):
         train = Counter(v for v, part in zip(column, parts, strict=True) if part == 0)
         every = Counter(column)
         basis = train if count_on == "train" else every
-        ranked = sorted(every, key=lambda v: (-train[v], -every[v], v is None, v or ""))
+        ranked = sorted(
+            every, key=lambda v: (-train[v], -every[v] * (not train[v]), v is None, v or "")
+        )
         is_rare = {v: basis[v] < threshold and (count_on == "all" or train[v] > 0) for v in every}
         rare = [v for v in ranked if is_rare[v]]
         groups.append({v: (f, "rare") if is_rare[v] else (f, v) for v in every})
@@ -161,6 +163,7 @@ def test_avazu_ids_equal_the_twins_and_parts_are_calendar_days(tmp_path, hour):
 cells = st.sampled_from(["", "a", "b", 'say "x"', "a,b", "two\nlines", "é"])
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(cells, cells), min_size=10, max_size=60), st.integers(1, 200))
 def test_csv_with_quotes_equals_the_twin_at_any_chunk_size(tmp_path_factory, pairs, chunk_bytes):
     folder = tmp_path_factory.mktemp("csv")

@@ -87,7 +87,7 @@ def test_batches_of_all_parts_are_all_blocks(stream):
 
 @pytest.mark.parametrize("shape", ["criteo", "avazu"])
 def test_later_days_have_a_tenth_of_new_cells_and_the_first_none(shape):
-    stream = SyntheticStream(200_000, shape, n_features=100_000)
+    stream = SyntheticStream(100_000, shape, n_features=100_000)
     for part in stream.parts:
         ids = np.concatenate([ids for ids, _ in stream.batches(part)])
         share = (ids >= stream.n_observed).mean()
@@ -121,8 +121,8 @@ def test_half_of_the_variance_of_w_is_noise_and_the_rate_and_spread_are_as_asked
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_ceiling_orders_what_can_be_known(seed):
-    stream = SyntheticStream(400_000, n_features=200_000, seed=seed)
-    top = stream.ceiling("T4", max_rows=30_000)
+    stream = SyntheticStream(150_000, n_features=100_000, seed=seed)
+    top = stream.ceiling("T4", max_rows=15_000)
     assert top["observed_plain"] - 1e-3 < top["observed"] < top["extrapolated"] < top["all"] < 1
     gain = (top["extrapolated"] - top["observed"]) / (top["all"] - top["observed"])
     assert 0.3 < gain < 0.7  # half of the variance is told by co-occurrence
