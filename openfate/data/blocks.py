@@ -113,7 +113,7 @@ class Blocks:
                         f"{self.folder}: its texts do not give their codes again; "
                         "use --overwrite to begin again."
                     )
-            self._n_texts = block.n_texts
+            self._n_texts = list(block.n_texts)
             self.blocks.append(block)
         # WHY: half a line would spoil the next one.
         lines = [json.dumps(asdict(block)) + "\n" for block in self.blocks]

@@ -119,6 +119,7 @@ def prepare(
         settings={
             "format": format,
             "hour": hour if format == "avazu" else None,
+            "target": source.target,
             "time": source.time,
             "log": list(source.meaning),
             "drop": list(drop),

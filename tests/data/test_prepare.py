@@ -561,6 +561,14 @@ def test_other_settings_do_not_go_on_with_an_unfinished_preparation(tmp_path):
     assert content_of(tmp_path / "out") == content_of(tmp_path / "whole")
 
 
+def test_another_target_does_not_go_on_with_an_unfinished_preparation(tmp_path):
+    rows = [[str(i % 2), str(i % 2)] for i in range(9)]  # too few to be split
+    path = write_csv(tmp_path / "a.csv", ["x", "y"], rows)
+    refuse(DataFileError, path, tmp_path / "out", "csv", target="x")
+    message = refuse(InputError, path, tmp_path / "out", "csv", target="y")
+    assert "holds an unfinished preparation of other files or settings" in message
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
