@@ -159,7 +159,7 @@ def prepare(
     """Raw click logs to shards of feature ids, out of core; goes on after an interruption."""
     from rich.progress import Progress
 
-    from openfate.data import measure as measuring
+    from openfate.data.clicks import measure as measuring
 
     with Progress(console=_stderr(), transient=True, disable=not _stderr().is_terminal) as progress:
         task = progress.add_task("reading", total=None)

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.data.blocks import Blocks
-from openfate.data.logs import Log
+from openfate.data.clicks.blocks import Blocks
+from openfate.data.clicks.logs import Log
 from openfate.errors import DataFileError
 
 __all__ = ["Parts", "split_log"]

@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.data.blocks import Blocks
+from openfate.data.clicks.blocks import Blocks
 from openfate.data.files import writing
-from openfate.data.logs import Log
-from openfate.data.parts import Parts
-from openfate.data.shards import Shard
-from openfate.data.vocabulary import LABELS, Counts, FieldIds, place
+from openfate.data.clicks.logs import Log
+from openfate.data.clicks.parts import Parts
+from openfate.data.clicks.shards import Shard
+from openfate.data.clicks.vocabulary import LABELS, Counts, FieldIds, place
 from openfate.errors import DataFileError
 
 __all__ = ["IdTables", "count_codes", "write_shards", "write_vocabulary"]

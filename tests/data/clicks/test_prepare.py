@@ -21,12 +21,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openfate.data import blocks as blocks_module
-from openfate.data import shard_writer
-from openfate.data.logs import AVAZU_COLUMNS
-from openfate.data.prepare import prepare
-from openfate.data.shards import PreparedData
-from openfate.data.vocabulary import is_invalid, values_of
+from openfate.data.clicks import blocks as blocks_module
+from openfate.data.clicks import shard_writer
+from openfate.data.clicks.logs import AVAZU_COLUMNS
+from openfate.data.clicks.prepare import prepare
+from openfate.data.clicks.shards import PreparedData
+from openfate.data.clicks.vocabulary import is_invalid, values_of
 from openfate.errors import DataFileError, InputError
 
 # ---- the twin ----------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def seen_chunks(path):
 def test_a_killed_process_goes_on_and_ends_the_same(tmp_path):
     path, _ = write_criteo(tmp_path / "a.txt", 3000)
     code = (
-        "import sys, time; from openfate.data.prepare import prepare; "
+        "import sys, time; from openfate.data.clicks.prepare import prepare; "
         "prepare(sys.argv[1], sys.argv[2], 'criteo', chunk_bytes=9000, shard_rows=99, "
         "on_progress=lambda *_: time.sleep(0.01))"
     )

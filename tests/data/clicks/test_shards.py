@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from openfate.data.prepare import prepare
-from openfate.data.shards import PreparedData, read_shards
+from openfate.data.clicks.prepare import prepare
+from openfate.data.clicks.shards import PreparedData, read_shards
 from openfate.errors import DataFileError, InputError
 
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from openfate.data.logs import Log, open_log
-from openfate.data.prepare import prepare
+from openfate.data.clicks.logs import Log, open_log
+from openfate.data.clicks.prepare import prepare
 
 __all__ = ["bare_scan", "describe", "measured_prepare"]
 

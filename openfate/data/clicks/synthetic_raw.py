@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openfate.data.files import writing
-from openfate.data.log_shapes import CRITEO
-from openfate.data.synthetic import SyntheticStream
+from openfate.data.clicks.log_shapes import CRITEO
+from openfate.data.clicks.synthetic import SyntheticStream
 
 __all__ = ["write_raw_criteo"]
 

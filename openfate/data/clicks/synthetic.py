@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from openfate.data.alias import draw, make_alias
-from openfate.data.log_shapes import cardinalities, new_shares, pool_sizes
+from openfate.data.clicks.alias import draw, make_alias
+from openfate.data.clicks.log_shapes import cardinalities, new_shares, pool_sizes
 from openfate.errors import InputError
 
 __all__ = ["Block", "SyntheticStream"]

@@ -21,11 +21,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.data.chunks import Chunk, Rows, parse, read_chunks
+from openfate.data.clicks.chunks import Chunk, Rows, parse, read_chunks
 from openfate.data.files import writing
-from openfate.data.logs import Log, Meaning
-from openfate.data.textfile import parquet
-from openfate.data.vocabulary import is_invalid
+from openfate.data.clicks.logs import Log, Meaning
+from openfate.data.clicks.textfile import parquet
+from openfate.data.clicks.vocabulary import is_invalid
 from openfate.errors import DataFileError
 
 __all__ = ["Blocks", "read_log"]

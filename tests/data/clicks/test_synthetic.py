@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openfate.data.alias import draw, make_alias
-from openfate.data.prepare import prepare
-from openfate.data.synthetic import BLOCK_ROWS, SyntheticStream
-from openfate.data.synthetic_raw import write_raw_criteo
+from openfate.data.clicks.alias import draw, make_alias
+from openfate.data.clicks.prepare import prepare
+from openfate.data.clicks.synthetic import BLOCK_ROWS, SyntheticStream
+from openfate.data.clicks.synthetic_raw import write_raw_criteo
 from openfate.errors import InputError
 
 
@@ -167,7 +167,7 @@ def test_the_raw_log_tells_the_stream_apart(tmp_path):
 
 def test_it_needs_numpy_alone():
     code = (
-        "import sys, openfate.data.synthetic_raw; "
+        "import sys, openfate.data.clicks.synthetic_raw; "
         "print([m for m in ('polars', 'torch', 'narwhals', 'sklearn') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

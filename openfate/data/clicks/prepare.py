@@ -23,20 +23,20 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from openfate.data.blocks import Blocks, read_log
+from openfate.data.clicks.blocks import Blocks, read_log
 from openfate.data.files import writing
-from openfate.data.logs import Format, Log, open_log
-from openfate.data.parts import Parts, split_log
-from openfate.data.shard_writer import (
+from openfate.data.clicks.logs import Format, Log, open_log
+from openfate.data.clicks.parts import Parts, split_log
+from openfate.data.clicks.shard_writer import (
     IdTables,
     Progress,
     count_codes,
     write_shards,
     write_vocabulary,
 )
-from openfate.data.shards import VERSION, PreparedData, Shard
-from openfate.data.textfile import is_gzip
-from openfate.data.vocabulary import CountOn, FieldIds, number_field
+from openfate.data.clicks.shards import VERSION, PreparedData, Shard
+from openfate.data.clicks.textfile import is_gzip
+from openfate.data.clicks.vocabulary import CountOn, FieldIds, number_field
 from openfate.errors import DataFileError, InputError
 
 __all__ = ["PAPER_COUNTS", "prepare"]
@@ -77,7 +77,7 @@ def prepare(
     out
         The folder to write; a preparation that was interrupted there goes on.
     format, target, time, drop, log, hour
-        What the log is: see `openfate.data.logs.open_log`.  The split goes by calendar day
+        What the log is: see `openfate.data.clicks.logs.open_log`.  The split goes by calendar day
         (Avazu), by `time` in ten parts, or in the order of the rows in ten equal parts.
     threshold
         Values counted fewer times than this share their field's rare feature; 1 keeps all.

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from openfate.data.textfile import fault, parquet, read_line, reading
+from openfate.data.clicks.textfile import fault, parquet, read_line, reading
 from openfate.errors import DataFileError, InputError
 
 __all__ = [

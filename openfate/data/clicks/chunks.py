@@ -14,8 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.data.frame import text_of
-from openfate.data.logs import Log, check_header, header_of
-from openfate.data.textfile import (
+from openfate.data.clicks.logs import Log, check_header, header_of
+from openfate.data.clicks.textfile import (
     LONGEST,
     UNCLOSED,
     fault,

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.data.logs import Meaning
+from openfate.data.clicks.logs import Meaning
 
 __all__ = ["LABELS", "FieldIds", "is_invalid", "number_field", "place", "values_of"]
 
