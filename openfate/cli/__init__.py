@@ -3,7 +3,7 @@
     learn.py      fit
     use.py        predict, observe, evaluate
     look.py       inspect, export
-    research.py   demo, fetch, experiment, bench
+    research.py   demo, fetch, prepare, experiment, bench
     flags.py      what several commands share; --config
     rows.py, labels.py, predictions.py    files of rows, --target, what predict writes
 
@@ -34,7 +34,7 @@ app = typer.Typer(
 )
 for _command in (
     *(learn.fit, use.predict, use.observe, use.evaluate, look.inspect, look.export),
-    *(research.demo, research.fetch),
+    *(research.demo, research.fetch, research.prepare),
 ):
     app.command()(_command)
 app.add_typer(research.experiment, name="experiment")

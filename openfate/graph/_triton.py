@@ -14,7 +14,7 @@ The module loads without Triton (`available` tells), and nothing imports it unle
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -87,41 +87,31 @@ class BatchGraph:
 
     @classmethod
     def from_ids(cls, ids: Tensor) -> BatchGraph:
-        """Build the graph of ids (B, d), on their GPU; a negative one is no edge."""
-        n_edges, (n_rows, n_fields) = ids.numel(), ids.shape
-        if n_edges >= 2**31:
-            raise InputError(f"a batch of {n_edges} ids is too large: give fewer than 2^31.")
-        # WHY a sort: atomic counters for each feature take as long (hot features wait in line),
-        # and leave the edges of a feature in another order at every run.
-        ordered, order = ids.to(torch.int32).reshape(-1).sort(stable=True)
-        first, grid = torch.empty_like(ordered), (triton.cdiv(n_edges, 1024),)
-        if n_edges:
-            _first_kernel[grid](ordered, first, n_edges, BLOCK=1024)
-        number = first.cumsum_(0)  # one more than the number of the feature at each place
-        n_features = int(number[-1]) if n_edges else 0  # the host waits: tables need their length
-        local, edge = first.new_empty(n_fields, n_rows), torch.empty_like(ordered)
-        features, ptr = first.new_empty(n_features), first.new_full((n_features + 1,), n_edges)
-        if n_edges:
-            _number_kernel[grid](
-                ordered, order, number, features, ptr, local, edge, n_edges, n_rows,
-                N_FIELDS=n_fields, BLOCK=1024,
-            )  # fmt: skip
-        return cls(n_rows, local, features, ptr, edge, *_chunks(ptr))
+        """Build the graph of ids (B, d), on their GPU; a negative one is no edge.
 
-    @property
-    def size(self) -> tuple[int, int, int]:
-        """U, chunks and split features: with (B, d) it fixes the shapes of all tensors."""
-        return self.n_features, self.chunk.size(1), self.split.size(1)
+        The host waits twice, to learn how long tables must be.
+        """
+        order = _order(ids)
+        n_features = int(order[2][-1]) if ids.numel() else 0
+        batch = cls.room(ids.size(0), ids.size(1), (n_features, 0, 0), ids.device)
+        upto = batch._list_edges(*order)
+        n_split, n_chunks = divmod(int(upto[-1]), 2**32) if n_features else (0, 0)
+        chunk, split = (
+            batch.chunk.new_full((3, n_chunks), -1),
+            batch.split.new_full((2, n_split), -1),
+        )
+        batch = replace(batch, chunk=chunk, split=split)
+        batch._list_chunks(upto)
+        return batch
 
     @classmethod
     def room(
         cls, n_rows: int, n_fields: int, size: tuple[int, int, int], device: torch.device
     ) -> BatchGraph:
-        """A batch without content, into which smaller ones can be copied.
+        """A batch without edges, of a given `size`, which `fill_` can make any smaller batch.
 
-        WHY: a CUDA graph, which replays a step without the host's work, needs tensors that stay
-        where they are.  Features beyond those of the batch have id -1 and no edges; sums there are
-        zero.
+        WHY: a CUDA graph replays a step without the host's work, but needs tensors that stay where
+        they are.  Features beyond those of the batch have id -1 and no edges; sums there are zero.
         """
         n_features, n_chunks, n_split = size
         shapes = [(n_fields, n_rows), (n_features,), (n_features + 1,), (n_rows * n_fields,)]
@@ -129,17 +119,52 @@ class BatchGraph:
         tensors = (torch.full(shape, -1, dtype=torch.int32, device=device) for shape in shapes)
         return cls(n_rows, *tensors)
 
-    def copy_(self, other: BatchGraph) -> None:
-        """Take over the content of a batch of as many rows and fields, and of no larger `size`."""
-        self.local.copy_(other.local)
-        self.edge.copy_(other.edge)
-        self.ptr.fill_(other.edge.numel())[: len(other.ptr)] = other.ptr
-        for mine, theirs in (
-            (self.features, other.features),
-            (self.chunk, other.chunk),
-            (self.split, other.split),
-        ):
-            mine.fill_(-1)[..., : theirs.size(-1)] = theirs
+    def fill_(self, ids: Tensor) -> Tensor:
+        """Become the graph of other ids (B, d), without a wait of the host.
+
+        Returns
+        -------
+        (3,) int64, on the device: the `size` that the ids need.  Where it is larger than this
+        batch's, some edges are missing.
+        """
+        order = _order(ids)
+        upto = self._list_edges(*order)
+        self._list_chunks(upto)
+        return torch.stack([order[2][-1].long(), upto[-1] & 0xFFFFFFFF, upto[-1] >> 32])
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """U, chunks and split features: with (B, d) it fixes the shapes of all tensors."""
+        return self.n_features, self.chunk.size(1), self.split.size(1)
+
+    def _list_edges(self, ordered: Tensor, order: Tensor, number: Tensor) -> Tensor:
+        """Write all but `chunk` and `split`; return the numbers of both up to each feature: (U,).
+
+        Chunks are in the low, split features in the high 32 bits: one sum counts both.
+        """
+        n_edges, n_features = len(ordered), self.n_features
+        self.ptr.fill_(n_edges)
+        self.features.fill_(-1)
+        if n_edges:
+            _number_kernel[(triton.cdiv(n_edges, 1024),)](
+                ordered, order, number, self.features, self.ptr, self.local, self.edge,
+                n_edges, self.n_rows, n_features, N_FIELDS=self.n_fields, BLOCK=1024,
+            )  # fmt: skip
+        upto = torch.empty(n_features, dtype=torch.int64, device=self.ptr.device)
+        if n_features:
+            grid = (triton.cdiv(n_features, 256),)
+            _pieces_kernel[grid](self.ptr, upto, n_features, LIGHT=LIGHT, CHUNK=CHUNK, BLOCK=256)
+        return upto.cumsum_(0)
+
+    def _list_chunks(self, upto: Tensor) -> None:
+        """Write `chunk` and `split`."""
+        n_features, n_chunks, n_split = self.size
+        self.split.fill_(-1)
+        if n_chunks:
+            _chunk_kernel[(triton.cdiv(n_chunks, 256),)](
+                self.ptr, upto, self.chunk, self.split, n_features, n_features.bit_length(),
+                n_chunks, n_split, LIGHT=LIGHT, CHUNK=CHUNK, BLOCK=256,
+            )  # fmt: skip
 
     @property
     def n_fields(self) -> int:
@@ -152,23 +177,18 @@ class BatchGraph:
         return self.features.numel()
 
 
-def _chunks(ptr: Tensor) -> tuple[Tensor, Tensor]:
-    """`chunk` and `split` of features whose edges `ptr` (U + 1,) delimits."""
-    n_features = len(ptr) - 1
-    if n_features == 0:
-        return ptr.new_empty(3, 0), ptr.new_empty(2, 0)
-    # Chunks in the low, split features in the high 32 bits: both are counted by one sum.
-    upto = torch.empty(n_features, dtype=torch.int64, device=ptr.device)
-    grid = (triton.cdiv(n_features, 256),)
-    _pieces_kernel[grid](ptr, upto, n_features, LIGHT=LIGHT, CHUNK=CHUNK, BLOCK=256)
-    n_split, n_chunks = divmod(int(upto.cumsum_(0)[-1]), 2**32)  # the host waits: grids
-    chunk, split = ptr.new_empty(3, n_chunks), ptr.new_empty(2, n_split)
-    if n_chunks:
-        _chunk_kernel[(triton.cdiv(n_chunks, 256),)](
-            ptr, upto, chunk, split, n_features, n_features.bit_length(), n_chunks, n_split,
-            LIGHT=LIGHT, CHUNK=CHUNK, BLOCK=256,
-        )  # fmt: skip
-    return chunk, split
+def _order(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sort ids (B, d) into (E,): ids, names of their edges, one more than each feature's number."""
+    if ids.numel() >= 2**31:
+        raise InputError(f"a batch of {ids.numel()} ids is too large: give fewer than 2^31.")
+    # WHY a sort: atomic counters for each feature take as long (hot features wait in line), and
+    # leave the edges of a feature in another order at every run.
+    ordered, order = ids.to(torch.int32).reshape(-1).sort(stable=True)
+    first = torch.empty_like(ordered)
+    if len(first):
+        grid = (triton.cdiv(len(first), 1024),)
+        _first_kernel[grid](ordered, first, len(first), BLOCK=1024)
+    return ordered, order, first.cumsum_(0)
 
 
 # ---- which edges carry a message ------------------------------------------------------------
@@ -212,7 +232,9 @@ def kept_edges(batch: BatchGraph, keep: Keep) -> Tensor:
         return there
     low, high = keep.seed & 0xFFFFFFFF, (keep.seed >> 32) & 0xFFFFFFFF
     first, second = _mix(low ^ _mix(high ^ 0x9E3779B9)), _mix(high ^ _mix(low ^ 0x85EBCA6B))
-    bits = _mix((edge * (first | 1) + second) & 0xFFFFFFFF) >> 8
+    x = (edge * (first | 1) + second) & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    bits = (((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF) >> 8
     return there & (bits >= keep.threshold).view_as(there)
 
 
@@ -372,7 +394,7 @@ def _constants(table: Tensor, columns: int, keep: Keep) -> dict[str, Any]:
 def _mix_bits(x):  # type: ignore[no-untyped-def]
     """32-bit finaliser of low bias (C. Wellons, 2018).
 
-    WHY: all lanes that share a row repeat it; Philox would take longer than the sums themselves.
+    WHY: all lanes that share an edge repeat it; Philox would take longer than the sums themselves.
     """
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
@@ -393,10 +415,11 @@ def _keys(seed, DROP: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _carries(edge, first, second, threshold):  # type: ignore[no-untyped-def]
-    """Whether DropEdge leaves an edge, whose name is the counter of the random bits."""
-    bits = _mix_bits(edge.to(tl.uint32) * first + second) >> 8
-    return bits.to(tl.int32) >= threshold
+def _random(counter, first, second):  # type: ignore[no-untyped-def]
+    """24 random bits.  The finaliser's last shift is left out: it would not change high bits."""
+    x = counter.to(tl.uint32) * first + second
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    return (((x ^ (x >> 15)) * 0x846CA68B) >> 8).to(tl.int32)
 
 
 @_jit
@@ -417,7 +440,7 @@ def _rows_kernel(  # type: ignore[no-untyped-def]
         feature = tl.load(local + field * n_rows + row, mask=row < n_rows, other=-1)
         carries = feature >= 0
         if DROP:
-            carries &= _carries(row * N_FIELDS + field, first, second, threshold)
+            carries &= _random(row * N_FIELDS + field, first, second) >= threshold
         count += carries.to(tl.int32)
         if BY_FIELD:
             carries &= tl.load(fields + field).to(tl.int1)
@@ -455,7 +478,7 @@ def _features_kernel(  # type: ignore[no-untyped-def]
         mine = feature >= 0  # no chunk otherwise, but room for one
         start = tl.load(chunk + n_chunks + task)
         at = start + lane
-        stop = tl.minimum(tl.load(ptr + feature + 1, mask=mine, other=0), start + CHUNK)
+        stop = tl.minimum(tl.load(ptr + feature + 1, mask=mine, other=-1), start + CHUNK)
     else:
         feature = (task - n_chunks) * BLOCK + lane
         at = tl.load(ptr + feature, mask=feature < n_features, other=0)
@@ -474,7 +497,7 @@ def _features_kernel(  # type: ignore[no-untyped-def]
         edge = tl.load(edges + place, mask=place < stop, other=0)
         carries = place < stop
         if DROP:
-            carries &= _carries(edge, first, second, threshold)
+            carries &= _random(edge, first, second) >= threshold
         count += carries.to(tl.int32)
         carries &= wanted
         if BY_FIELD:
@@ -534,20 +557,25 @@ def _first_kernel(ordered, first, n_edges, BLOCK: tl.constexpr):  # type: ignore
 
 @_jit
 def _number_kernel(  # type: ignore[no-untyped-def]
-    ordered, order, number, features, ptr, local, edges, n_edges, n_rows,
+    ordered, order, number, features, ptr, local, edges, n_edges, n_rows, n_features,
     N_FIELDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write, for each place in the sorted list, the edge there and its feature's number."""
+    """Write, for each place in the sorted list, the edge there and its feature's number.
+
+    Features for which there is no room lose their edges.
+    """
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = place < n_edges
     edge = tl.load(order + place, mask=there, other=0).to(tl.int32)
     mine = tl.load(number + place, mask=there, other=0)  # 0 while ids are negative
     before = tl.load(number + place - 1, mask=there & (place > 0), other=0)
     tl.store(edges + place, edge, mask=there)
-    tl.store(local + (edge % N_FIELDS) * n_rows + edge // N_FIELDS, mine - 1, mask=there)
+    node = tl.where(mine <= n_features, mine - 1, -1)
+    tl.store(local + (edge % N_FIELDS) * n_rows + edge // N_FIELDS, node, mask=there)
     first = there & (mine != before)
-    tl.store(features + mine - 1, tl.load(ordered + place, mask=first, other=0), mask=first)
-    tl.store(ptr + mine - 1, place, mask=first)
+    tl.store(ptr + mine - 1, place, mask=first & (mine <= n_features + 1))
+    first &= mine <= n_features
+    tl.store(features + node, tl.load(ordered + place, mask=first, other=0), mask=first)
 
 
 @_jit
@@ -576,7 +604,8 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Find each chunk's feature by bisection, and where in its edges it begins."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = place < n_chunks
+    inside = place < n_chunks
+    there = inside & (place < (tl.load(upto + n_features - 1) & 0xFFFFFFFF))
     low = tl.zeros((BLOCK,), tl.int32)
     high = low + (n_features - 1)
     for _ in range(n_halvings):
@@ -587,11 +616,12 @@ def _chunk_kernel(  # type: ignore[no-untyped-def]
     total = tl.load(upto + low)  # of chunks and split features, this feature's included
     pieces = _pieces(ptr, low, there, LIGHT, CHUNK)
     rank = place - (total & 0xFFFFFFFF).to(tl.int32) + pieces
-    tl.store(chunk + place, low, mask=there)
-    tl.store(chunk + n_chunks + place, tl.load(ptr + low) + rank * CHUNK, mask=there)
+    tl.store(chunk + place, tl.where(there, low, -1), mask=inside)
+    tl.store(chunk + n_chunks + place, tl.load(ptr + low) + rank * CHUNK, mask=inside)
     # A slot for every chunk, used or not: numbering the used ones would gain nothing.
-    tl.store(chunk + 2 * n_chunks + place, tl.where(pieces > 1, place, -1), mask=there)
-    head = there & (rank == 0) & (pieces > 1)
     index = (total >> 32).to(tl.int32) - 1
+    parts = (pieces > 1) & (index < n_split) & (place - rank + pieces <= n_chunks)
+    tl.store(chunk + 2 * n_chunks + place, tl.where(parts, place, -1), mask=inside)
+    head = there & parts & (rank == 0)
     tl.store(split + index, low, mask=head)
     tl.store(split + n_split + index, place, mask=head)
