@@ -1,0 +1,1 @@
+"""Beyond the paper: extrapolation in the space of predictions, for any fitted model."""
