@@ -124,7 +124,7 @@ def test_leaving_the_own_vote_out_equals_a_state_without_the_row():
 
 
 def test_a_class_never_predicted_stays_so_and_everything_is_finite():
-    X, dense = table(4)
+    X, _ = table(4)
     P0 = np.hstack([predictions(4, n_classes=2), np.zeros((7, 1))])
     P = score(Evidence(3).add(X, P0), X, P0, Pooling(5.0, 0.1), own=True)
     assert np.isfinite(P).all()

@@ -1,0 +1,278 @@
+"""Probe validation: which way of using new features helps, found out before any is there.
+
+A probe hides part of the *observed* features from a whole fit, treats them as new on validation
+rows, and compares every candidate with "none", the fitted model's own predictions.  Hiding them for
+one training step only would flatter a candidate: other steps have trained what it must guess.
+
+    for each draw:  hide features -> fit on the rest -> P0, and each candidate's P, on validation
+    gain            = mean over draws and rows of  loss(P0) - loss(P)
+    chosen          = the largest gain that exceeds its standard error, or "none"
+
+"none" is the promise: never worse than ignoring the new features, beyond noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from openfate.data.multihot import MultiHot
+from openfate.errors import InputError
+from openfate.openworld.candidates import Candidate, Predict, View
+from openfate.openworld.evidence import Floats, Kind
+from openfate.openworld.pooling import TINY
+
+__all__ = ["NONE", "Decision", "Fit", "Novelty", "hidden_shares", "new_share", "probe"]
+
+Fit = Callable[[MultiHot, NDArray[Any]], Predict]
+Novelty = Literal["values", "columns", "both"]
+Ids = NDArray[np.int64]
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a probe chose, and the numbers behind it.
+
+    Parameters
+    ----------
+    chosen
+        The name of a candidate, or "none".
+    reason
+        In words.
+    gains
+        For each candidate the mean gain in loss over "none" and its standard error.
+    draws
+        What each draw looked like: hidden share and features, new cells a row, loss of "none".
+    """
+
+    chosen: str
+    reason: str
+    gains: dict[str, tuple[float, float]]
+    draws: list[dict[str, float]]
+
+    def to_json(self, n_best: int = 5) -> dict[str, Any]:
+        """Plain data for a report: the choice, the draws and the best candidates."""
+        best = sorted(self.gains, key=lambda name: -self.gains[name][0])[:n_best]
+        shown = [
+            {"name": name, "gain": self.gains[name][0], "standard_error": self.gains[name][1]}
+            for name in best
+        ]
+        return {
+            "chosen": self.chosen,
+            "reason": self.reason,
+            "best": shown,
+            "draws": self.draws,
+        }
+
+
+def new_share(X_old: MultiHot, X_new: MultiHot) -> float:
+    """The share of new cells among all cells of a batch; known without labels.
+
+    Examples
+    --------
+    >>> X = MultiHot.from_rows([[0], [0, 1]], 2)
+    >>> new_share(X, X)
+    0.5
+    """
+    cells = X_old.nnz + X_new.nnz
+    return X_new.nnz / cells if cells else 0.0
+
+
+def hidden_shares(expected: float | None, n_draws: int = 4) -> tuple[float, ...]:
+    """The share of observed features that each draw hides.
+
+    Parameters
+    ----------
+    expected
+        The share of new cells that is expected, e.g. `new_share` of a batch; None where nobody
+        knows, which gives draws of several sizes.
+
+    Notes
+    -----
+    Matched to what is expected, but never above a half: a model fitted with fewer features is so
+    much weaker than the real one that the strength that suits it is too large.  The number of new
+    cells in a row is matched by the reference strength instead.
+
+    Examples
+    --------
+    >>> hidden_shares(0.2), hidden_shares(0.7, 2), hidden_shares(None, 3)
+    ((0.2, 0.2, 0.2, 0.2), (0.5, 0.5), (0.2, 0.35, 0.5))
+    """
+    if n_draws < 1:
+        raise InputError(f"n_draws={n_draws}: choose 1 or more.")
+    if expected is None:
+        sizes = (0.2, 0.35, 0.5)
+        return tuple(sizes[i % 3] for i in range(n_draws))
+    if not 0 <= expected <= 1:
+        raise InputError(f"expected={expected} is not a share: choose from 0 to 1.")
+    return (round(min(max(expected, 0.05), 0.5), 3),) * n_draws
+
+
+def probe(
+    fit: Fit,
+    train: tuple[MultiHot, ArrayLike],
+    validation: tuple[MultiHot, ArrayLike],
+    candidates: Mapping[str, Candidate],
+    *,
+    hidden: Sequence[float] | None = None,
+    field_of: NDArray[np.integer] | None = None,
+    novelty: Novelty = "values",
+    kind: Kind = "classes",
+    guard: float = 1.0,
+    seed: int = 0,
+) -> Decision:
+    """Choose between candidates by what they do for features hidden from a whole fit.
+
+    Parameters
+    ----------
+    fit
+        Trains on rows and labels and returns a prediction function; called once a draw.
+    train, validation
+        Rows over the observed features, and their labels.
+    candidates
+        Ways to use new features, by name; "none" is always there.
+    hidden
+        The share that each draw hides, one entry a draw; by default ``hidden_shares(None)``.
+    field_of
+        (D,) the field of each feature, needed to hide whole columns.
+    novelty
+        What the future brings: "values" of known columns, whole "columns", or "both".
+    kind
+        Of the predictions; probabilities are judged by log-loss, values by squared error.
+    guard
+        How many standard errors a gain must exceed.
+    seed
+        Of the draws.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 200)
+    >>> dense = rng.random((400, 12)) < np.where(y[:, None] == 1, 0.6, 0.3)
+    >>> X = MultiHot.from_entries(*np.nonzero(dense), 400, 12)
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> def fit(X, y):
+    ...     model = LogisticRegression().fit(X.to_dense(), y)
+    ...     return lambda X: model.predict_proba(X.to_dense())
+    >>> halves = np.arange(0, 400, 2), np.arange(1, 400, 2)
+    >>> train, validation = ((X.select_rows(rows), y[rows]) for rows in halves)
+    >>> from openfate.openworld.candidates import evidence_candidates
+    >>> decision = probe(fit, train, validation, evidence_candidates())
+    >>> decision.gains[decision.chosen][0] > 0
+    True
+    """
+    (X, y), (X_validation, y_validation) = _checked(train), _checked(validation)
+    if NONE in candidates:
+        raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
+    unit_of = _units(X.n_features, field_of, novelty)
+    rng = np.random.default_rng([seed, 3])
+    draws, losses = [], []
+    for share in hidden_shares(None) if hidden is None else hidden:
+        new = _hide(unit_of, share, novelty, rng)
+        if not 0 < len(new) < X.n_features:
+            continue
+        old = np.setdiff1d(np.arange(X.n_features), new)
+        model = fit(X.select_features(old), y)
+        X_old, X_new = (X_validation.select_features(ids) for ids in (old, new))
+        view = View(model, X_old, X_new, kind)
+        before = _loss(view.P0, y_validation, kind)
+        losses.append(
+            {
+                name: before - _loss(use(view), y_validation, kind)
+                for name, use in candidates.items()
+            }
+        )
+        draws.append(
+            {
+                "hidden_share": float(share),
+                "hidden_features": len(new),
+                "new_cells_per_row": X_new.nnz / X_new.n_rows,
+                "loss_none": float(before.mean()),
+            }
+        )
+    return _decide(losses, draws, guard)
+
+
+def _decide(
+    losses: list[dict[str, Floats]], draws: list[dict[str, float]], guard: float
+) -> Decision:
+    if not losses:
+        return Decision(NONE, "there are too few features or fields to hide some", {}, draws)
+    gains = {name: _gain([draw[name] for draw in losses]) for name in losses[0]}
+    good = [name for name, (gain, error) in gains.items() if gain > guard * error]
+    if not good:
+        return Decision(NONE, "no candidate gains more than its standard error", gains, draws)
+    chosen = max(good, key=lambda name: gains[name][0])
+    gain, error = gains[chosen]
+    reason = f"gains {gain:.4f} ± {error:.4f} in loss over {len(draws)} draws"
+    return Decision(chosen, reason, gains, draws)
+
+
+def _gain(differences: list[Floats]) -> tuple[float, float]:
+    """Mean over draws and rows, and its standard error: of rows or of draws, what is larger."""
+    table = np.stack(differences)  # (draws, N); all draws share the rows
+    n_draws, n_rows = table.shape
+    by_row = table.mean(0).std() / math.sqrt(n_rows)
+    by_draw = table.mean(1).std(ddof=1) / math.sqrt(n_draws) if n_draws > 1 else 0.0
+    return float(table.mean()), float(max(by_row, by_draw))
+
+
+def _loss(P: Floats, y: NDArray[Any], kind: Kind) -> Floats:
+    """(N,) log-loss or squared error of each row."""
+    if kind == "classes":
+        return np.asarray(-np.log(np.maximum(P[np.arange(len(y)), y], TINY)))
+    y = y.reshape(len(P), -1)
+    if kind == "values":
+        return np.asarray(((P - y) ** 2).sum(1))
+    chance = np.where(y > 0, P, 1 - P)
+    return np.asarray(-np.log(np.maximum(chance, TINY)).sum(1))
+
+
+# ---- draws -----------------------------------------------------------------------------------
+
+
+def _units(
+    n_features: int, field_of: NDArray[np.integer] | None, novelty: Novelty
+) -> NDArray[np.integer]:
+    if novelty not in get_args(Novelty):
+        raise InputError(f"novelty={novelty!r} is unknown: choose one of {get_args(Novelty)}.")
+    if novelty == "values":
+        return np.arange(n_features)
+    if field_of is None:
+        raise InputError(f"novelty={novelty!r} needs field_of, the field of each feature.")
+    if len(field_of) != n_features:
+        raise InputError(f"field_of has {len(field_of)} entries for {n_features} features.")
+    return np.asarray(field_of)
+
+
+def _hide(
+    unit_of: NDArray[np.integer], share: float, novelty: Novelty, rng: np.random.Generator
+) -> Ids:
+    """The features that a draw hides: whole units, and for "both" as many single ones."""
+    if not 0 < share < 1:
+        raise InputError(f"a draw cannot hide the share {share}: choose between 0 and 1.")
+    units = np.unique(unit_of)
+    part = share / 2 if novelty == "both" else share
+    n_hidden = min(max(1, round(part * len(units))), len(units) - 1)
+    hidden = np.isin(unit_of, rng.choice(units, n_hidden, replace=False))
+    if novelty == "both":
+        left = np.flatnonzero(~hidden)
+        n_single = min(round(part * len(unit_of)), len(left) - 1)
+        hidden[rng.choice(left, n_single, replace=False)] = True
+    return np.flatnonzero(hidden)
+
+
+def _checked(rows: tuple[MultiHot, ArrayLike]) -> tuple[MultiHot, NDArray[Any]]:
+    X, y = rows[0], np.asarray(rows[1])
+    if X.n_rows != len(y):
+        raise InputError(f"{X.n_rows} rows but {len(y)} labels.")
+    if not X.n_rows:
+        raise InputError("a probe needs training and validation rows, and there are none.")
+    return X, y
