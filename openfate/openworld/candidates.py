@@ -70,6 +70,9 @@ class UseEvidence:
     ----------
     pooling
         How.
+    n_sweeps
+        A second sweep pools what the first one predicts, and moves P0 again.  In a batch only:
+        a running state knows one sweep.
     base
         Another candidate, whose predictions are pooled and moved; the model's own by default.
 
@@ -84,36 +87,40 @@ class UseEvidence:
     """
 
     pooling: Pooling
+    n_sweeps: int = 1
     base: Candidate | None = None
 
     def __call__(self, view: View) -> Floats:
         """Predictions (N, C)."""
-        P0 = view.P0 if self.base is None else view.once(self.base, lambda: self._based(view))
-        e, reference = view.once(
-            (self.base, self.pooling.alpha), lambda: self._pool(view, P0, self.pooling.alpha)
-        )
-        strength = self.pooling.strength * (reference if self.pooling.relative else 1.0)
-        return combine(P0, strength * e, view.kind, view.X_new.row_degree > 0)
+        base = self.base
+        P0 = view.P0 if base is None else view.once(base, lambda: base(view))
+        P = P0
+        key: tuple[object, ...] = (base, self.pooling.alpha)
+        for sweep in range(self.n_sweeps):
+            # The first sweep pools the same votes whatever the strength: candidates share it.
+            key = (*key, self.pooling.strength) if sweep else key
+            e, reference = view.once(key, lambda: _pool(view, P0, P, self.pooling.alpha))  # noqa: B023
+            strength = self.pooling.strength * (reference if self.pooling.relative else 1.0)
+            P = combine(P0, strength * e, view.kind, view.X_new.row_degree > 0)
+        return P
 
-    def _based(self, view: View) -> Floats:
-        assert self.base is not None
-        return self.base(view)
 
-    @staticmethod
-    def _pool(view: View, P0: Floats, alpha: float) -> tuple[Floats, float]:
-        state = Evidence(P0.shape[1], view.kind).add(view.X_new, P0)
-        e = pooled_evidence(state, view.X_new, P0, alpha)
-        return e, reference_strength(e, P0, view.kind)
+def _pool(view: View, P0: Floats, votes: Floats, alpha: float) -> tuple[Floats, float]:
+    """Evidence (N, C) from the votes of the other rows, and its reference strength."""
+    state = Evidence(votes.shape[1], view.kind).add(view.X_new, votes)
+    e = pooled_evidence(state, view.X_new, votes, alpha)
+    return e, reference_strength(e, P0, view.kind)
 
 
 def evidence_candidates(
     strengths: Sequence[float] = STRENGTHS,
     alphas: Sequence[float] = ALPHAS,
+    sweeps: Sequence[int] = (1,),
     *,
     base: Candidate | None = None,
     prefix: str = "",
 ) -> dict[str, Candidate]:
-    """One candidate for each strength, as a multiple of the reference strength, and each alpha.
+    """One candidate for each strength (a multiple of the reference strength), alpha and sweeps.
 
     Examples
     --------
@@ -121,9 +128,11 @@ def evidence_candidates(
     ['evidence(strength=0.5, alpha=3)', 'evidence(strength=0.5, alpha=30)']
     """
     return {
-        f"{prefix}evidence(strength={strength:g}, alpha={alpha:g})": UseEvidence(
-            Pooling(strength, alpha, relative=True), base
+        f"{prefix}evidence(strength={strength:g}, alpha={alpha:g}"
+        + (f", sweeps={n})" if n > 1 else ")"): UseEvidence(
+            Pooling(strength, alpha, relative=True), n, base
         )
         for strength in strengths
         for alpha in alphas
+        for n in sweeps
     }

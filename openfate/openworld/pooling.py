@@ -10,7 +10,10 @@ of its new features, its own vote left out of every pool:
 
 Late labels compare what happened, k, with what the model expected, m, of the labelled rows alone:
 
-    e[i] = sum over j of  log((k[j] + alpha pi) / (m[j] + alpha pi))
+    e[i] = mean over j of  log((k[j] + alpha pi) / (m[j] + alpha pi))
+
+A mean, because new features that come together (a campaign, its banner, its site) make the same
+error of the model their own: their sum would correct it as many times.
 
 N rows, J new features, C outputs.  Nothing here takes a gradient, and the cost is proportional to
 the new cells.  Which settings to use: `probe`.
@@ -138,8 +141,9 @@ def combine(P0: Floats, e: Floats, kind: Kind, rows: NDArray[np.bool_] | None = 
 
 def pooled_evidence(state: Evidence, X: MultiHot, own: Floats | None, alpha: float) -> Floats:
     """Evidence (N, C) from unlabelled rows; `own` (N, C) is each row's vote, to be left out."""
-    cells = _known_cells(state, X)
-    row, feature = X.row_of[cells], X.ids[cells]
+    known = X.ids < state.n_features
+    known[known] = state.count[X.ids[known]] > 0
+    row, feature = X.row_of[known], X.ids[known]
     n, total, pi = state.count[feature], state.total[feature], state.mean
     if own is not None:
         n, total = n - 1, total - own[row]
@@ -155,15 +159,19 @@ def pooled_evidence(state: Evidence, X: MultiHot, own: Floats | None, alpha: flo
 
 def label_evidence(state: Evidence, X: MultiHot, alpha: float) -> Floats:
     """Evidence (N, C) from labelled rows: what happened against what the model expected."""
-    cells = _known_cells(state, X)
-    row, feature = X.row_of[cells], X.ids[cells]
-    n = np.maximum(state.labelled_count[feature], 0)[:, None]
+    known = X.ids < state.n_features
+    known[known] = state.labelled_count[X.ids[known]] > 0
+    row, feature = X.row_of[known], X.ids[known]
+    n = state.labelled_count[feature][:, None]
     k, m, pi = state.outcome[feature], state.labelled_total[feature], state.mean
     if state.kind == "values":
-        return _sum_at_rows(row, (k - m) / (n + alpha), X.n_rows)
-    happened = (np.clip(k, 0, n) + alpha * pi) / (n + alpha)
-    expected = (np.clip(m, 0, n) + alpha * pi) / (n + alpha)
-    return _sum_at_rows(row, _log_ratio(happened, expected, state.kind), X.n_rows)
+        said = (k - m) / (n + alpha)
+    else:
+        happened = (np.clip(k, 0, n) + alpha * pi) / (n + alpha)
+        expected = (np.clip(m, 0, n) + alpha * pi) / (n + alpha)
+        said = _log_ratio(happened, expected, state.kind)
+    n_told = np.bincount(row, minlength=X.n_rows)
+    return _sum_at_rows(row, said, X.n_rows) / np.maximum(n_told, 1)[:, None]
 
 
 def reference_strength(e: Floats, P0: Floats, kind: Kind = "classes") -> float:
@@ -203,14 +211,6 @@ def _cross_entropy(P: Floats, target: Floats, kind: Kind) -> float:
     if kind == "labels":
         loss -= ((1 - target) * np.log(np.maximum(1 - P, TINY))).sum()
     return float(loss)
-
-
-def _known_cells(state: Evidence, X: MultiHot) -> NDArray[np.int64]:
-    """Places of the cells whose feature the state has met."""
-    known = X.ids < state.n_features
-    at = X.ids[known]
-    known[known] = (state.count[at] > 0) | (state.labelled_count[at] > 0)
-    return np.flatnonzero(known)
 
 
 def _log_ratio(q: Floats, pi: Floats, kind: Kind) -> Floats:
