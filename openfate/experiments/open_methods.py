@@ -27,7 +27,7 @@ from openfate.data.split import Split
 from openfate.errors import OpenFATEError
 from openfate.experiments.bases import BASES, Base, fit_base
 from openfate.experiments.methods import Novelty, Trial
-from openfate.openworld.auto import Ensemble, fit_auto
+from openfate.openworld.auto import Ensemble, auto_candidates, fit_auto
 from openfate.openworld.candidates import Candidate, Predict, View, evidence_candidates
 from openfate.openworld.evidence import Floats
 from openfate.openworld.probe import NONE, Decision, hidden_shares, new_share, probe
@@ -41,7 +41,7 @@ METHODS = (
     "fate_auto",
     "fate_auto_drop",
 )
-N_DRAWS = 6
+N_DRAWS = 8
 SWEEPS = (1, 2)
 
 
@@ -98,9 +98,10 @@ class OpenTrial:
             return fit_auto(X, y, self.n_classes, epochs=model.best_epochs, seed=self.seed)
         return fit_base(base, (X, y), self.n_classes, tuned=model.tuned)
 
-    def candidates(self, base: str) -> dict[str, Candidate]:
-        """What the probe chooses from."""
-        return evidence_candidates(sweeps=SWEEPS)
+    def candidates(self, base: str) -> list[dict[str, Candidate]]:
+        """What the probe chooses from, simple ways first."""
+        simple = [evidence_candidates(sweeps=SWEEPS)]
+        return auto_candidates(SWEEPS) if base == "fate_auto" else simple
 
     def _decide(self, base: str) -> Decision:
         return probe(
@@ -134,7 +135,8 @@ class OpenTrial:
                 decision = self.decided(base)
                 extra["decision"] = decision.to_json(n_best=3)
                 if decision.chosen != NONE:
-                    P = self.candidates(base)[decision.chosen](view)
+                    ways = {k: way for group in self.candidates(base) for k, way in group.items()}
+                    P = ways[decision.chosen](view)
         seconds += time.perf_counter() - started
         return {**self._scores(method, P), "seconds": round(seconds, 3), **extra}
 

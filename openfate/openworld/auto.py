@@ -11,6 +11,7 @@ What is done with new features is `probe`'s choice.  N rows, D features, H width
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +24,14 @@ from openfate.data.multihot import MultiHot
 from openfate.errors import InputError, OpenFATEError
 from openfate.models.backbone import MLP
 from openfate.models.fate import FATE
+from openfate.openworld.candidates import Candidate, View, evidence_candidates
+from openfate.openworld.embed import learn_map, new_part
 from openfate.openworld.evidence import Floats
 from openfate.training.metrics import log_loss, probabilities
 
-__all__ = ["AutoSettings", "Ensemble", "fit_auto"]
+__all__ = ["AutoSettings", "Ensemble", "UseEmbeddings", "auto_candidates", "fit_auto"]
+
+SCALES = (0.1, 0.25, 0.5)  # of embeddings that are only guessed
 
 
 @dataclass(frozen=True)
@@ -72,19 +77,65 @@ class Ensemble:
     ----------
     members
         Networks of the same features and outputs.
+    maps
+        M (H, H) of each one, by `embed.learn_map`: from a new feature's context to its embedding.
     best_epochs
         The epoch whose weights each one holds.
     """
 
-    def __init__(self, members: list[FATE], best_epochs: list[int]) -> None:
-        self.members, self.best_epochs = members, best_epochs
+    def __init__(self, members: list[FATE], maps: list[Floats], best_epochs: list[int]) -> None:
+        self.members, self.maps, self.best_epochs = members, maps, best_epochs
 
     @torch.no_grad()
     def __call__(self, X: MultiHot) -> Floats:
         """Probabilities (N, C), two columns for a single output."""
-        P = [probabilities(_logits(model, X)).double() for model in self.members]
-        mean: Floats = torch.stack(P).mean(0).numpy()
-        return np.asarray(mean / mean.sum(1, keepdims=True))
+        return _mean_probabilities([_logits(model, X) for model in self.members])
+
+    @torch.no_grad()
+    def with_new(self, X_old: MultiHot, X_new: MultiHot, scale: float) -> Floats:
+        """Probabilities (N, C) that use embeddings of new features, `scale` times as long.
+
+        Parameters
+        ----------
+        X_old, X_new
+            The same rows over the features of training and over new ones.
+        """
+        logits = []
+        for model, M in zip(self.members, self.maps, strict=True):
+            W = model.W.double().numpy()
+            extra = torch.from_numpy(scale * new_part(W, M, X_old, X_new)).to(model.W.dtype)
+            logits.append(model.backbone(_sums(model, X_old) + extra))
+        return _mean_probabilities(logits)
+
+
+@dataclass(frozen=True)
+class UseEmbeddings:
+    """A candidate for a probe whose `fit` gives an `Ensemble`: embeddings of new features."""
+
+    scale: float
+
+    def __call__(self, view: View) -> Floats:
+        """Predictions (N, C); rows without new features keep theirs."""
+        assert isinstance(view.model, Ensemble)
+        P = view.model.with_new(view.X_old, view.X_new, self.scale)
+        return np.where(view.X_new.row_degree[:, None] > 0, P, view.P0)
+
+
+def auto_candidates(sweeps: Sequence[int] = (1, 2)) -> list[dict[str, Candidate]]:
+    """What the probe of `strategy="auto"` chooses from: evidence, embeddings, both (or none).
+
+    Examples
+    --------
+    >>> [name for name in auto_candidates()[1] if "evidence" not in name]
+    ['embeddings(scale=0.1)', 'embeddings(scale=0.25)', 'embeddings(scale=0.5)']
+    """
+    embeddings: dict[str, Candidate] = {}
+    for scale in SCALES:
+        use = UseEmbeddings(scale)
+        name = f"embeddings(scale={scale:g})"
+        embeddings[name] = use
+        embeddings |= evidence_candidates(alphas=(3.0,), base=use, prefix=f"{name} + ")
+    return [evidence_candidates(sweeps=sweeps), embeddings]
 
 
 def fit_auto(
@@ -134,7 +185,8 @@ def fit_auto(
             run = _Member(X, classes, n_classes, settings, seed + 1000 * member)
             best.append(run.train(n_epochs, validation if epochs is None else None))
             members.append(run.model)
-    return Ensemble(members, best)
+    maps = [learn_map(model.W.detach().double().numpy(), X) for model in members]
+    return Ensemble(members, maps, best)
 
 
 class _Member:
@@ -203,6 +255,14 @@ def _logits(
     model: FATE, X: MultiHot, dropout: float = 0.0, generator: torch.Generator | None = None
 ) -> Tensor:
     """Logits (N, C') of rows, cells dropped at random where asked."""
+    logits: Tensor = model.backbone(_sums(model, X, dropout, generator))
+    return logits
+
+
+def _sums(
+    model: FATE, X: MultiHot, dropout: float = 0.0, generator: torch.Generator | None = None
+) -> Tensor:
+    """Summed embeddings (N, H)."""
     ids = torch.from_numpy(X.ids.astype(np.int64))
     weights = None
     if dropout:
@@ -210,6 +270,9 @@ def _logits(
         weights = kept.to(model.W.dtype) / (1 - dropout)
     # WHY: embedding_bag and not our own sums: a mini-batch needs no second direction.
     starts = torch.from_numpy(X.row_ptr[:-1])
-    z = F.embedding_bag(ids, model.W, starts, mode="sum", per_sample_weights=weights)  # (N, H)
-    logits: Tensor = model.backbone(z)
-    return logits
+    return F.embedding_bag(ids, model.W, starts, mode="sum", per_sample_weights=weights)
+
+
+def _mean_probabilities(logits: list[Tensor]) -> Floats:
+    P = torch.stack([probabilities(member).double() for member in logits]).mean(0).numpy()
+    return np.asarray(P / P.sum(1, keepdims=True))

@@ -6,7 +6,7 @@ one training step only would flatter a candidate: other steps have trained what 
 
     for each draw:  hide features -> fit on the rest -> P0, and each candidate's P, on validation
     gain            = mean over draws and rows of  loss(P0) - loss(P)
-    chosen          = the largest gain that exceeds its standard error, or "none"
+    chosen          = the largest gain that exceeds 1.5 standard errors, or "none"
 
 "none" is the promise: never worse than ignoring the new features, beyond noise.
 """
@@ -34,6 +34,7 @@ Novelty = Literal["values", "columns", "both"]
 Ids = NDArray[np.int64]
 
 NONE = "none"
+GUARD = 1.5  # standard errors; one lets more noise through, two costs a tenth of the gains
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,13 @@ def probe(
     fit: Fit,
     train: tuple[MultiHot, ArrayLike],
     validation: tuple[MultiHot, ArrayLike],
-    candidates: Mapping[str, Candidate],
+    candidates: Mapping[str, Candidate] | Sequence[Mapping[str, Candidate]],
     *,
     hidden: Sequence[float] | None = None,
     field_of: NDArray[np.integer] | None = None,
     novelty: Novelty = "values",
     kind: Kind = "classes",
-    guard: float = 1.0,
+    guard: float = GUARD,
     seed: int = 0,
 ) -> Decision:
     """Choose between candidates by what they do for features hidden from a whole fit.
@@ -137,7 +138,9 @@ def probe(
     train, validation
         Rows over the observed features, and their labels.
     candidates
-        Ways to use new features, by name; "none" is always there.
+        Ways to use new features, by name; "none" is always there.  Several groups go from simple
+        to elaborate: one from a later group must beat the choice so far by more than the standard
+        error of their difference.
     hidden
         The share that each draw hides, one entry a draw; by default ``hidden_shares(None)``.
     field_of
@@ -169,7 +172,9 @@ def probe(
     True
     """
     (X, y), (X_validation, y_validation) = _checked(train), _checked(validation)
-    if NONE in candidates:
+    groups = [candidates] if isinstance(candidates, Mapping) else list(candidates)
+    ways = {name: use for group in groups for name, use in group.items()}
+    if NONE in ways:
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
     unit_of = _units(X.n_features, field_of, novelty)
     rng = np.random.default_rng([seed, 3])
@@ -184,10 +189,7 @@ def probe(
         view = View(model, X_old, X_new, kind)
         before = _loss(view.P0, y_validation, kind)
         losses.append(
-            {
-                name: before - _loss(use(view), y_validation, kind)
-                for name, use in candidates.items()
-            }
+            {name: before - _loss(use(view), y_validation, kind) for name, use in ways.items()}
         )
         draws.append(
             {
@@ -197,27 +199,38 @@ def probe(
                 "loss_none": float(before.mean()),
             }
         )
-    return _decide(losses, draws, guard)
+    return _decide(losses, draws, [list(group) for group in groups], guard)
 
 
 def _decide(
-    losses: list[dict[str, Floats]], draws: list[dict[str, float]], guard: float
+    losses: list[dict[str, Floats]],
+    draws: list[dict[str, float]],
+    groups: list[list[str]],
+    guard: float,
 ) -> Decision:
     if not losses:
         return Decision(NONE, "there are too few features or fields to hide some", {}, draws)
-    gains = {name: _gain([draw[name] for draw in losses]) for name in losses[0]}
-    good = [name for name, (gain, error) in gains.items() if gain > guard * error]
-    if not good:
-        return Decision(NONE, "no candidate gains more than its standard error", gains, draws)
-    chosen = max(good, key=lambda name: gains[name][0])
+    tables = {name: np.stack([draw[name] for draw in losses]) for name in losses[0]}
+    gains = {name: _gain(table) for name, table in tables.items()}
+    chosen = NONE
+    for group in groups:
+        good = [name for name in group if gains[name][0] > guard * gains[name][1]]
+        if not good:
+            continue
+        best = max(good, key=lambda name: gains[name][0])
+        more, error = _gain(tables[best] - tables[chosen]) if chosen != NONE else gains[best]
+        if more > error:
+            chosen = best
+    if chosen == NONE:
+        reason = f"no candidate gains more than {guard:g} standard errors"
+        return Decision(NONE, reason, gains, draws)
     gain, error = gains[chosen]
     reason = f"gains {gain:.4f} ± {error:.4f} in loss over {len(draws)} draws"
     return Decision(chosen, reason, gains, draws)
 
 
-def _gain(differences: list[Floats]) -> tuple[float, float]:
-    """Mean over draws and rows, and its standard error: of rows or of draws, what is larger."""
-    table = np.stack(differences)  # (draws, N); all draws share the rows
+def _gain(table: Floats) -> tuple[float, float]:
+    """Mean of (draws, N), and its standard error: of rows or of draws, what is larger."""
     n_draws, n_rows = table.shape
     by_row = table.mean(0).std() / math.sqrt(n_rows)
     by_draw = table.mean(1).std(ddof=1) / math.sqrt(n_draws) if n_draws > 1 else 0.0
