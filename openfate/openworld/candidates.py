@@ -101,7 +101,7 @@ class UseEvidence:
             key = (*key, self.pooling.strength) if sweep else key
             e, reference = view.once(key, lambda: _pool(view, P0, P, self.pooling.alpha))  # noqa: B023
             strength = self.pooling.strength * (reference if self.pooling.relative else 1.0)
-            P = combine(P0, strength * e, view.kind, view.X_new.row_degree > 0)
+            P = combine(P0, strength * e, view.kind)
         return P
 
 

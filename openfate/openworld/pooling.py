@@ -97,7 +97,7 @@ def score(
 
     Returns
     -------
-        A row without new features gets its P0, bit for bit.
+        A row without new features, or whose new features say nothing, gets its P0, bit for bit.
 
     Examples
     --------
@@ -117,11 +117,11 @@ def score(
         e += strength * pooled
     if pooling.label_strength > 0 and state.labelled_count.any():
         e += pooling.label_strength * label_evidence(state, X, pooling.label_alpha)
-    return combine(P0, e, state.kind, X.row_degree > 0)
+    return combine(P0, e, state.kind)
 
 
-def combine(P0: Floats, e: Floats, kind: Kind, rows: NDArray[np.bool_] | None = None) -> Floats:
-    """Predictions P0 (N, C) moved by evidence e (N, C), where `rows` says so and exact elsewhere.
+def combine(P0: Floats, e: Floats, kind: Kind) -> Floats:
+    """Predictions P0 (N, C) moved by evidence e (N, C); a row without evidence keeps its bits.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def combine(P0: Floats, e: Floats, kind: Kind, rows: NDArray[np.bool_] | None = 
         P /= P.sum(1, keepdims=True)
     else:
         P = _sigmoid(_logit(P0) + e)
-    return P if rows is None else np.where(rows[:, None], P, P0)
+    return np.where((e != 0).any(1, keepdims=True), P, P0)
 
 
 def pooled_evidence(state: Evidence, X: MultiHot, own: Floats | None, alpha: float) -> Floats:

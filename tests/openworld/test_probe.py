@@ -135,7 +135,7 @@ def test_labels_are_judged_one_by_one():
 
 
 def test_a_second_sweep_pools_what_the_first_predicts():
-    X, y = VALIDATION
+    X, _ = VALIDATION
     old, new = X.select_features(np.arange(3)), X.select_features(np.arange(3, 12))
     view = View(fit(TRAIN[0].select_features(np.arange(3)), TRAIN[1]), old, new)
     one, two = (UseEvidence(Pooling(0.7, 3.0, relative=True), n)(view) for n in (1, 2))
