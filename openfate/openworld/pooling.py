@@ -202,8 +202,15 @@ def reference_strength(e: Floats, P0: Floats, kind: Kind = "classes") -> float:
     pi = np.broadcast_to(P0.mean(0), e.shape)
     if kind == "values":
         return max(0.0, float(((target - pi) * e).sum() / (e * e).sum()))
-    losses = [_cross_entropy(combine(pi, s * e, kind), target, kind) for s in _GRID]
-    return float(_GRID[int(np.argmin(losses))])
+    low, high = 0, len(_GRID) - 1
+    while low < high:  # the cross-entropy is convex in the strength: halve instead of trying all
+        middle = (low + high) // 2
+        here, next_ = (
+            _cross_entropy(combine(pi, s * e, kind), target, kind)
+            for s in _GRID[middle : middle + 2]
+        )
+        low, high = (low, middle) if here <= next_ else (middle + 1, high)
+    return float(_GRID[low])
 
 
 def _cross_entropy(P: Floats, target: Floats, kind: Kind) -> float:

@@ -7,7 +7,15 @@ from naive_evidence import late_binary, pool_classes, pool_values
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 from openfate.openworld.evidence import Evidence
-from openfate.openworld.pooling import Pooling, combine, reference_strength, score
+from openfate.openworld.pooling import (
+    _GRID,
+    Pooling,
+    _cross_entropy,
+    combine,
+    pooled_evidence,
+    reference_strength,
+    score,
+)
 
 
 def table(seed, n_rows=7, n_features=4, share=0.4):
@@ -153,6 +161,19 @@ def test_repeated_features_lower_the_reference_strength():
         full = score(state, X, P0, Pooling(1.0, relative=True), own=True)
         strengths.append(np.log(full[has, 1] / P0[has, 1]).mean())
     assert strengths[1] == pytest.approx(strengths[0], rel=0.2)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_reference_strength_is_the_best_of_the_grid(kind, seed):
+    X, _ = table(seed, n_rows=60, n_features=9)
+    P0 = predictions(seed, n_rows=60)
+    state = Evidence(3, kind).add(X, P0)
+    e = pooled_evidence(state, X, P0, 1.0)
+    pi = np.broadcast_to(P0.mean(0), e.shape)
+    told = e.any(1)
+    losses = [_cross_entropy(combine(pi[told], s * e[told], kind), P0[told], kind) for s in _GRID]
+    assert reference_strength(e, P0, kind) == _GRID[int(np.argmin(losses))]
 
 
 def test_reference_strength_of_values_is_the_slope():
