@@ -39,7 +39,8 @@ def uci(tmp_path, *arguments, **environment):
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["experiment"], ["experiment", "uci"], ["demo"], ["fetch"]]
+    "command",
+    [[], ["experiment"], ["experiment", "uci"], ["experiment", "openworld"], ["demo"], ["fetch"]],
 )
 def test_help_is_quick_and_names_the_flags(command):
     started = time.perf_counter()

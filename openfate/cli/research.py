@@ -16,7 +16,7 @@ from openfate.cli.flags import Json, names_in, stderr
 from openfate.errors import InputError
 
 if TYPE_CHECKING:
-    from openfate.experiments.uci import Plan
+    from collections.abc import Callable, Sequence
 
 __all__ = ["bench", "demo", "experiment", "fetch"]
 
@@ -198,6 +198,7 @@ def uci(
 ) -> None:
     """The paper's first experiment: accuracy against the share of observed features."""
     from openfate.experiments import uci as experiment_uci
+    from openfate.experiments.runner import summarise
 
     plans = experiment_uci.make_plans(
         datasets=names_in(datasets),
@@ -212,7 +213,10 @@ def uci(
         changes=_changes(epochs, set_ or []),
         command=shlex.join(["openfate", *sys.argv[1:]]),
     )
-    rows, paths = _run_trials(plans, jobs or os.cpu_count() or 1)
+    records, paths = _run_trials(
+        plans, jobs, experiment_uci.run_trial, experiment_uci.write_summary
+    )
+    rows = summarise(records, plans[0].methods)
     if as_json:
         print(json.dumps({"experiment": "uci", "folder": str(plans[0].folder), "rows": rows}))
         return
@@ -224,7 +228,76 @@ def uci(
     print("\n".join(map(str, paths)))
 
 
-def _run_trials(plans: list[Plan], jobs: int) -> tuple[list[dict[str, Any]], list[Path]]:
+@experiment.command()
+def openworld(
+    data: Annotated[
+        str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")
+    ] = None,
+    datasets: Annotated[
+        str, typer.Option(help="Or logs in time order: flights, criteo-sample, avazu-sample.")
+    ] = "gene,calls,github,protein-noleak,robot",
+    observed: Annotated[str, typer.Option(help="Shares of observed features.")] = "0.3,0.5,0.8",
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="all, or some of: lightgbm_drop, lightgbm_evidence, lightgbm_oracle, the same of "
+            "catboost and logistic, fate, fate_auto, fate_auto_drop; for logs: drop, evidence, "
+            "late_labels."
+        ),
+    ] = "all",
+    trials: Annotated[int, typer.Option(min=1, help="Seeds 0 .. trials - 1.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/openworld"),
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes [default: the cores].")] = None,
+    novelty: Annotated[
+        str, typer.Option(help="values: 0-1 features; columns: whole raw columns.")
+    ] = "values",
+    base: Annotated[str, typer.Option(help="Logs: logistic, lightgbm or catboost.")] = "logistic",
+    label_delay: Annotated[str, typer.Option(help="Logs: when labels come: 30m, 6h, 1d.")] = "1d",
+    min_rows: Annotated[
+        int, typer.Option(min=1, help="Logs: a feature of fewer training rows counts as new.")
+    ] = 3,
+    as_json: Json = False,
+) -> None:
+    """Beyond the paper: what new features are worth to models fitted without them."""
+    from openfate.experiments import openworld as experiment_openworld
+
+    plans = experiment_openworld.make_plans(
+        datasets=names_in(datasets),
+        observed=_shares(observed),
+        methods=None if methods == "all" else names_in(methods),
+        trials=trials,
+        out=out,
+        data=data,
+        novelty=novelty,
+        base=base,
+        label_delay=label_delay,
+        min_rows=min_rows,
+        command=shlex.join(["openfate", *sys.argv[1:]]),
+    )
+    records, paths = _run_trials(
+        plans, jobs, experiment_openworld.run_trial, experiment_openworld.write_summary
+    )
+    content = experiment_openworld.summary(plans, records)
+    if as_json:
+        about = {"experiment": "openworld", "folder": str(plans[0].folder)}
+        print(json.dumps({**about, **content}))
+        return
+    from rich.console import Console
+
+    from openfate.experiments.present import print_gaps, print_table
+
+    print_table(content["rows"], Console())
+    print_gaps(content.get("gap_closed"), Console())
+    print("\n".join(map(str, paths)))
+
+
+def _run_trials(
+    plans: Sequence[Any],
+    jobs: int | None,
+    run_trial: Callable[[Any], dict[str, Any]],
+    write_summary: Callable[[Any], list[Path]],
+) -> tuple[list[dict[str, Any]], list[Path]]:
+    """Run what is left of an experiment; all records, and the files that sum them up."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -234,8 +307,7 @@ def _run_trials(plans: list[Plan], jobs: int) -> tuple[list[dict[str, Any]], lis
         TimeRemainingColumn,
     )
 
-    from openfate.experiments.runner import only_writer, run_jobs, summarise
-    from openfate.experiments.uci import run_trial, write_summary
+    from openfate.experiments.runner import only_writer, run_jobs
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     text = TextColumn("{task.description}")
@@ -246,16 +318,15 @@ def _run_trials(plans: list[Plan], jobs: int) -> tuple[list[dict[str, Any]], lis
         first = "starting" if pending else "nothing left to run"
         task = progress.add_task(first, total=len(plans), completed=len(records))
         try:
-            for plan, record in run_jobs(run_trial, pending, jobs):
+            for plan, record in run_jobs(run_trial, pending, jobs or os.cpu_count() or 1):
                 records.append(record)
-                done = f"{plan.dataset} {plan.observed:.0%} seed {plan.seed}"
-                progress.update(task, advance=1, description=done)
+                progress.update(task, advance=1, description=plan.title)
         except KeyboardInterrupt:
             progress.stop()
             left = f"{len(records)} of {len(plans)} trials are done and kept"
             print(f"openfate: interrupted; {left}: run it again to go on.", file=sys.stderr)
             raise typer.Exit(130) from None
-        return summarise(records, plans[0].methods), write_summary(plans)
+        return records, write_summary(plans)
 
 
 @bench.command("train")

@@ -1,4 +1,4 @@
-"""The data sets of the paper's UCI experiments, and scikit-learn's digits as embedded default.
+"""The data sets of the paper's UCI experiments, logs in time order, and scikit-learn's digits.
 
 PAPER: section 4.1 and appendix; every numeric column is cut into 10 equal-width buckets whose edges
 come from all rows, and a missing cell gives no feature.  D, the number of 0-1 features, then equals
@@ -8,11 +8,13 @@ No data file is part of the package: see `openfate.data.fetch`.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import reprlib
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate.data import logs
 from openfate.data.encode import Encoder
 from openfate.data.files import NAMES, SOURCES, DataFile, check_name, find, remedy
 from openfate.data.multihot import MultiHot
@@ -53,6 +56,8 @@ class Dataset:
         What the paper reports.
     sha256
         Of the raw file; of several files, the hash of their hashes.
+    time
+        (N,) seconds, ascending, of rows in time order; None where order means nothing.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Dataset:
     field_of: NDArray[np.int32]
     metric: Literal["accuracy", "auc"]
     sha256: str
+    time: NDArray[np.float64] | None = None
 
 
 def load(name: str, data: str | Path | None = None) -> Dataset:
@@ -99,10 +105,24 @@ def load(name: str, data: str | Path | None = None) -> Dataset:
     whole = hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
     if name == "github":
         return _load_github(*files, sha256=whole)
+    if name in logs.READERS:
+        return _load_log(files[0], whole)
     frame, labels = _READERS[name](files[0])
     classes, y = _classes(labels, files[0])
     X, encoder = _encode(frame, Schema.from_frame(frame))
     return Dataset(name, X, y, classes, encoder.fields, encoder.field_of, "accuracy", whole)
+
+
+def _load_log(raw: _Raw, sha256: str) -> Dataset:
+    frame, labels, seconds = logs.READERS[raw.name](raw.unpacked())
+    order = np.argsort(seconds, kind="stable")
+    classes, y = _classes(labels, raw)
+    if len(classes) > 2:
+        raise raw.fault(f"the label takes {len(classes)} values; AUC needs 2")
+    schema = Schema(Field(name, "categorical") for name in frame.columns)
+    X, encoder = _encode(frame[order], schema)
+    field_of, fields = encoder.field_of, encoder.fields
+    return Dataset(raw.name, X, y[order], classes, fields, field_of, "auc", sha256, seconds[order])
 
 
 def _encode(frame: pl.DataFrame, schema: Schema) -> tuple[MultiHot, Encoder]:
@@ -126,9 +146,20 @@ class _Raw:
     def fault(self, what: str) -> DataFileError:
         return DataFileError(f"{self.path}: {what}; {remedy(self.name)}.")
 
+    def unpacked(self) -> _Raw:
+        """The same file without its compression."""
+        try:
+            return replace(self, content=gzip.decompress(self.content))
+        except (OSError, EOFError, zlib.error):
+            raise self.fault("not a gzip file, or cut short") from None
+
+    def lines(self) -> list[bytes]:
+        """What is not empty at the end; a tab there is a cell, not space."""
+        return self.content.removeprefix(b"\xef\xbb\xbf").rstrip(b" \r\n").splitlines()
+
     def table(self, names: Sequence[str] | None) -> pl.DataFrame:
         """Read the lines as text cells; without names, the first line holds them."""
-        lines = self.content.removeprefix(b"\xef\xbb\xbf").rstrip().splitlines()
+        lines = self.lines()
         separator = str(self.file.separator)
         self._check_width(lines, separator.encode())
         if names is None:
@@ -170,7 +201,7 @@ class _Raw:
         self, table: pl.DataFrame, names: Sequence[str], may_miss: bool = False
     ) -> pl.DataFrame:
         """Take the named columns as finite floats."""
-        first_line = 1 + (len(self.content.rstrip().splitlines()) - len(table))
+        first_line = 1 + (len(self.lines()) - len(table))
         columns = []
         for name in names:
             text = self.column(table, name)

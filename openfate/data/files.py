@@ -141,6 +141,42 @@ SOURCES: dict[str, Source] = {
         ),
         "https://snap.stanford.edu/data/git_web_ml.zip",
     ),
+    "flights": Source(
+        "flights",
+        (
+            DataFile(
+                "flights.csv.gz",
+                ",",
+                20,
+                "505c1818dffe3c2a43d92f15a856509e54770ca0488b8ddf45642b78d12a7e81",
+            ),
+        ),
+        None,
+    ),
+    "criteo-sample": Source(
+        "criteo",
+        (
+            DataFile(
+                "criteo_7days_chrono.txt.gz",
+                "\t",
+                40,
+                "0704343d07c99652e891c1f421ac2e01080cf0d7a539aa3a591a1947d7d5f157",
+            ),
+        ),
+        None,
+    ),
+    "avazu-sample": Source(
+        "avazu",
+        (
+            DataFile(
+                "avazu_10days_random20k_chrono.csv.gz",
+                ",",
+                24,
+                "e3cd3ee9e646e2a1fc614117a12d57ea837168a7362e16f630e80710f78ecd2d",
+            ),
+        ),
+        None,
+    ),
 }
 
 NAMES: tuple[str, ...] = ("digits", *SOURCES)
@@ -188,7 +224,7 @@ def find(name: str, data: str | Path | None = None) -> list[Path]:
     found = []
     for file in source.files:
         inner = Path(source.folder) / file.name
-        places = [folder / top / inner for folder in folders for top in ("uci", "")]
+        places = [folder / top / inner for folder in folders for top in ("uci", "ctr", "")]
         path = next((place for place in places if place.is_file()), None)
         if path is None:
             looked = ", ".join(str(folder) for folder in folders)
@@ -219,7 +255,8 @@ def remedy(name: str) -> str:
     'run `openfate fetch gene`, or give its folder with --data DIR'
     """
     if SOURCES[name].url is None:
-        return "give its folder with --data DIR, or use 'drive', the full data set"
+        full = ", or use 'drive', the full data set" if name == "drive-sample" else ""
+        return f"give its folder with --data DIR{full}"
     fetched = "protein" if name == "protein-noleak" else name
     return f"run `openfate fetch {fetched}`, or give its folder with --data DIR"
 

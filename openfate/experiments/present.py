@@ -14,7 +14,7 @@ from rich.table import Table
 
 from openfate.data.files import writing
 
-__all__ = ["COLOURS", "line_plots", "print_table", "save_figure"]
+__all__ = ["COLOURS", "gap_plot", "line_plots", "print_gaps", "print_table", "save_figure"]
 
 Row = dict[str, Any]
 
@@ -36,18 +36,30 @@ CONTROLS = ("fate_drop_new", "base_dropout")
 def print_table(rows: Sequence[Row], console: Console) -> None:
     """One table a data set: methods down, shares of observed features across."""
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
-        cells = {(r["method"], r["observed"]): r for r in rows if r["dataset"] == dataset}
+        # A log that streams has no share: its one column says so.
+        cells = {(r["method"], r["observed"] or 0): r for r in rows if r["dataset"] == dataset}
         shares = sorted({observed for _, observed in cells})
         first = next(iter(cells.values()))
         table = Table(title=f"{dataset}: {first['metric']}, mean ± standard deviation over trials")
         table.add_column("method")
         for share in shares:
-            table.add_column(f"{share:.0%} observed", justify="right")
+            table.add_column(f"{share:.0%} observed" if share else "stream", justify="right")
         best = {s: max(r["mean"] for (_, o), r in cells.items() if o == s) for s in shares}
         for method in dict.fromkeys(method for method, _ in cells):
             texts = [_cell(cells.get((method, share)), best[share]) for share in shares]
             table.add_row(method, *texts)
         console.print(table)
+
+
+def print_gaps(gaps: Row | None, console: Console) -> None:
+    """What evidence closes of the gap, pooled over all cells, and where it harms."""
+    for pooled in gaps["pooled"] if gaps else ():
+        closed = f"{pooled['closed']:.1%} ± {pooled['std']:.1%}"
+        cells = f"{pooled['n_cells']} cells, {pooled['n_trials']} trials"
+        console.print(f"{pooled['base']}: {closed} of the gap closed ({cells})", highlight=False)
+    for harm in gaps["harms"] if gaps else ():
+        where = f"{harm['dataset']} {harm['observed']:.0%}"
+        console.print(f"harm: {harm['base']} on {where}, {harm['gain']:+.4f}", highlight=False)
 
 
 def _cell(row: Row | None, best: float) -> str:
@@ -99,3 +111,46 @@ def save_figure(figure: Figure, path: Path) -> Path:
     with matplotlib.rc_context({"svg.hashsalt": "openfate"}), writing(path) as file:
         figure.savefig(file, format=kind, dpi=130, metadata=metadata[kind])
     return path
+
+
+def gap_plot(cells: Sequence[Row], pooled: Sequence[Row]) -> Figure:
+    """Share of the gap that evidence closes: a group a data set, a bar a share observed.
+
+    A gap below half a point is left open: its share would be noise over noise.
+    """
+    bases = list(dict.fromkeys(cell["base"] for cell in cells))
+    figure = Figure(figsize=(9, 3.4 * len(bases) + 0.6), layout="constrained")
+    axes = figure.subplots(len(bases), 1, squeeze=False)
+    for axis, base in zip(axes.flat, bases, strict=True):
+        _gap_panel(axis, [cell for cell in cells if cell["base"] == base])
+        whole = next((p for p in pooled if p["base"] == base), None)
+        about = f"{base}, pooled {whole['closed']:.0%} ± {whole['std']:.0%}" if whole else base
+        axis.set_title(f"gap closed by evidence on {about}")
+    return figure
+
+
+def _gap_panel(axis: Axes, cells: Sequence[Row]) -> None:
+    datasets = list(dict.fromkeys(cell["dataset"] for cell in cells))
+    shares = sorted({cell["observed"] for cell in cells})
+    width = 0.8 / len(shares)
+    for place, share in enumerate(shares):
+        colour = str(0.75 - 0.55 * place / max(1, len(shares) - 1))
+        label: str | None = f"{share:.0%} of the features observed"
+        for at, dataset in enumerate(datasets):
+            found = [c for c in cells if (c["dataset"], c["observed"]) == (dataset, share)]
+            if not found:
+                continue
+            x, cell = at + (place - (len(shares) - 1) / 2) * width, found[0]
+            if cell["gap"] < 0.005:
+                axis.text(x, 0.01, "no gap", rotation=90, ha="center", va="bottom", fontsize=7)
+                continue
+            error = cell["standard_error"] / cell["gap"]
+            axis.bar(
+                x, cell["closed"], 0.9 * width, yerr=error, color=colour, label=label, capsize=2
+            )
+            label = None  # once is enough
+    axis.axhline(0, color="black", lw=0.8)
+    axis.axhline(1, color="black", lw=0.8, ls=":")
+    axis.set_xticks(range(len(datasets)), datasets)
+    axis.set_ylabel("0: ignored, 1: trained on all")
+    axis.legend(fontsize=8, frameon=False)

@@ -49,6 +49,11 @@ class Plan:
         place = self.folder / self.dataset / f"observed-{self.observed!r}"
         return place / f"seed-{self.seed}" / "trial.json"
 
+    @property
+    def title(self) -> str:
+        """For the progress bar."""
+        return f"{self.dataset} {self.observed:.0%} seed {self.seed}"
+
     def header(self) -> dict[str, Any]:
         """What a record must agree with before anything is added to it."""
         return {

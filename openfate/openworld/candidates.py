@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -98,8 +99,8 @@ class UseEvidence:
         key: tuple[object, ...] = (base, self.pooling.alpha)
         for sweep in range(self.n_sweeps):
             # The first sweep pools the same votes whatever the strength: candidates share it.
-            key = (*key, self.pooling.strength) if sweep else key
-            e, reference = view.once(key, lambda: _pool(view, P0, P, self.pooling.alpha))  # noqa: B023
+            key = (*key, self.pooling) if sweep else key
+            e, reference = view.once(key, partial(_pool, view, P0, P, self.pooling.alpha))
             strength = self.pooling.strength * (reference if self.pooling.relative else 1.0)
             P = combine(P0, strength * e, view.kind)
         return P

@@ -175,7 +175,7 @@ def label_evidence(state: Evidence, X: MultiHot, alpha: float) -> Floats:
 
 
 def reference_strength(
-    e: Floats, P0: Floats, kind: Kind = "classes", pi: Floats | None = None
+    e: Floats, P0: Floats, kind: Kind = "classes", mean: Floats | None = None
 ) -> float:
     """The strength at which the evidence, alone, predicts the model's own predictions best.
 
@@ -188,7 +188,7 @@ def reference_strength(
     ----------
     e, P0
         Evidence at strength 1 and predictions, (N, C).
-    pi
+    mean
         (C,) the mean prediction, where these rows are not all rows.
 
     Examples
@@ -198,7 +198,7 @@ def reference_strength(
     >>> round(reference_strength(e, P0), 2)
     0.25
     """
-    mean = P0.mean(0) if pi is None else pi
+    mean = P0.mean(0) if mean is None else mean
     told = np.flatnonzero(e.any(1))
     told = told[:: max(1, len(told) // _MOST_ROWS)]
     if not len(told):
@@ -207,8 +207,15 @@ def reference_strength(
     pi = np.broadcast_to(mean, e.shape)
     if kind == "values":
         return max(0.0, float(((target - pi) * e).sum() / (e * e).sum()))
-    losses = [_cross_entropy(combine(pi, s * e, kind), target, kind) for s in _GRID]
-    return float(_GRID[int(np.argmin(losses))])
+    low, high = 0, len(_GRID) - 1
+    while low < high:  # the cross-entropy is convex in the strength: halve instead of trying all
+        middle = (low + high) // 2
+        here, next_ = (
+            _cross_entropy(combine(pi, s * e, kind), target, kind)
+            for s in _GRID[middle : middle + 2]
+        )
+        low, high = (low, middle) if here <= next_ else (middle + 1, high)
+    return float(_GRID[low])
 
 
 def _cross_entropy(P: Floats, target: Floats, kind: Kind) -> float:

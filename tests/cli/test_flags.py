@@ -13,7 +13,7 @@ import pytest
 
 from cli.tables import process, run
 
-COMMANDS = "fit predict observe evaluate inspect export demo fetch experiment bench".split()
+COMMANDS = "fit predict observe evaluate inspect export demo fetch prepare experiment bench".split()
 
 
 # ---- help ----------------------------------------------------------------------------------------

@@ -232,7 +232,8 @@ def test_an_unknown_data_set_is_answered_with_a_close_name():
         datasets.load("genes")
     assert str(error.value) == (
         "unknown data set 'genes'; did you mean 'gene'? (data sets: digits, gene, protein, "
-        "protein-noleak, robot, drive, drive-sample, calls, github)"
+        "protein-noleak, robot, drive, drive-sample, calls, github, flights, "
+        "criteo-sample, avazu-sample)"
     )
 
 

@@ -338,7 +338,8 @@ def test_a_cache_that_cannot_be_written_is_named(server, tmp_path):
         (
             ("robots",),
             "unknown data set 'robots'; did you mean 'robot'? (data sets: digits, gene, protein, "
-            "protein-noleak, robot, drive, drive-sample, calls, github)",
+            "protein-noleak, robot, drive, drive-sample, calls, github, flights, "
+            "criteo-sample, avazu-sample)",
         ),
     ],
 )

@@ -1,0 +1,54 @@
+"""Slow, obvious twins of evidence pooling: one row, one feature, one class at a time."""
+
+import math
+
+from openfate.openworld.pooling import TINY
+
+
+def log(p):
+    return math.log(max(p, TINY))
+
+
+def pooled(X, P0, i, alpha):
+    """Evidence of row i from the other rows, class by class."""
+    N, C = P0.shape
+    pi = P0.mean(0)
+    e = [0.0] * C
+    for j in (j for j in range(X.shape[1]) if X[i, j]):
+        others = [r for r in range(N) if X[r, j] and r != i]
+        for c in range(C):
+            q = (sum(P0[r, c] for r in others) + alpha * pi[c]) / (len(others) + alpha)
+            e[c] += log(q) - log(pi[c])
+    return e
+
+
+def pool_classes(X, P0, strength, alpha):
+    """The whole batch, own vote left out."""
+    P = []
+    for i in range(len(P0)):
+        e = pooled(X, P0, i, alpha)
+        z = [log(p) + strength * v for p, v in zip(P0[i], e, strict=True)]
+        w = [math.exp(v - max(z)) for v in z]
+        P.append([v / sum(w) for v in w] if X[i].any() else list(P0[i]))
+    return P
+
+
+def late_binary(k, m, n, pi, alpha):
+    """Evidence of one feature from late labels, as printed in OPEN-WORLD section 3."""
+    happened, expected = k + alpha * pi, m + alpha * pi
+    missed, allowed = n - k + alpha * (1 - pi), n - m + alpha * (1 - pi)
+    return math.log(happened / expected) - math.log(missed / allowed)
+
+
+def pool_values(X, y0, strength, alpha):
+    """Regression: the shrunken mean prediction over the other rows of each new feature."""
+    mean, out = sum(y0) / len(y0), []
+    for i in range(len(y0)):
+        moved = y0[i]
+        for j in (j for j in range(X.shape[1]) if X[i, j]):
+            others = [y0[r] for r in range(len(y0)) if X[r, j] and r != i]
+            if others:
+                n = len(others)
+                moved += strength * n / (n + alpha) * (sum(others) / n - mean)
+        out.append(moved)
+    return out
