@@ -85,6 +85,7 @@ class FeatureBank:
         self.overrides = overrides or Schema([])
         self.meta = dict(meta or {})
         self.rows = np.zeros(base.n_observed)  # (D',) rows of each feature so far
+        self.n_rows = 0  # of all of them: training and observed
         # (D',) features whose sums hold the very rows that will be predicted: their own votes are
         # to be left out.  None but in a copy that has looked ahead.
         self._own: NDArray[np.bool_] | None = None
@@ -256,15 +257,19 @@ class FeatureBank:
             rows = np.pad(self.rows, (0, max(0, X.n_features - len(self.rows))))
             rows += np.bincount(counted.ids, minlength=len(rows))
             self.rows = rows
+            self.n_rows += X.n_rows
         if self.evidence is not None and P0 is not None:
             self.evidence.observe(_new_part(counted, self.n_observed), P0, y, seen=seen)
 
     def grown(self, table: Table, schema: Schema | None = None) -> Encoder:
         """The encoder with ids for what the policies let in; the bank is not changed."""
-        allowed = enforce(self.encoder, table, self.policies, self.overrides)
+        # A field of `schema` is of these rows; it wins over what was declared for any.
+        rest = [field for field in self.overrides if schema is None or field.name not in schema]
+        declared = Schema([*rest, *(schema or ())])
+        allowed = enforce(self.encoder, table, self.policies, declared)
         wanted = Schema.from_frame(
             table.select(allowed.columns),
-            overrides=[*self.overrides, *(schema or ())],
+            overrides=declared,
             numeric=self.meta.get("numeric", "buckets"),
         )
         return self.encoder.grown(table, wanted, columns=allowed.columns, values=allowed.values)
@@ -282,18 +287,18 @@ class FeatureBank:
             return "New features are ignored: that is the model's strategy."
         decision = self.meta.get("decision")
         if not decision:
-            return "New features are used through evidence, by fixed settings."
+            return "New features are used through evidence, with fixed settings."
         if decision["chosen"] == "none":
             used = "Without labels new features are not used"
         else:
             used = f"New features are used through {decision['chosen']}"
-        return f"{used}: the probe on validation rows says, {decision['reason']}."
+        return f"{used} (probe on validation rows: {decision['reason']})."
 
     def replaced(self, encoder: Encoder, base: Base, evidence: LiveEvidence | None) -> FeatureBank:
         """The same bank around another vocabulary and model, which have seen no rows yet."""
         bank = copy.copy(self)
         bank.encoder, bank.base, bank.evidence = encoder, base, evidence
-        bank.rows, bank.meta = np.zeros(base.n_observed), dict(self.meta)
+        bank.rows, bank.n_rows, bank.meta = np.zeros(base.n_observed), 0, dict(self.meta)
         return bank
 
     def table(self, frame: Any) -> Table:
@@ -335,7 +340,8 @@ class FeatureBank:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All running sums, by name: what `observe` changes besides the vocabulary."""
-        state = {"rows": self.rows, **self.base.state()}
+        n_rows = np.array([self.n_rows], dtype=np.int64)
+        state = {"rows": self.rows, "n_rows": n_rows, **self.base.state()}
         if self.evidence is not None:
             state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
         return state
@@ -359,6 +365,7 @@ class FeatureBank:
                 meta={k: v for k, v in meta.items() if k not in _WRITTEN_BY_BUNDLE},
             )
             bank.rows = np.array(bundle.state["rows"], dtype=np.float64)
+            bank.n_rows = int(bundle.state["n_rows"][0])
         except (InputError, KeyError, TypeError, RuntimeError, ValueError) as error:
             raise DataFileError(
                 f"{source}: the parts of the bundle do not fit together ({error})."

@@ -138,7 +138,8 @@ def class_target(y: Any, n_rows: int) -> Target:
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise InputError(
-            f"the target has one class, {classes[0]!r}: a classifier needs two classes or more."
+            f"the target has one class, {classes.tolist()[0]!r}: "
+            "a classifier needs two classes or more."
         )
     task: Task = "binary" if len(classes) == 2 else "multiclass"
     return Target(task, codes.astype(np.int64), tuple(classes))

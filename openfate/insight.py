@@ -132,8 +132,7 @@ def _average_effect(bank: FeatureBank, feature: int) -> dict[str, float]:
 
 def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[Floats, Floats]:
     """Outputs (1, C) of the average training row without and with the embedding of a feature."""
-    rows = torch.from_numpy(bank.rows[: bank.n_observed])
-    n_rows = max(1, int(bank.meta.get("n_rows", 0)))
+    rows, n_rows = torch.from_numpy(bank.rows[: bank.n_observed]), max(1.0, bank.n_rows)
     parts = []
     for running in network.members:
         average = (rows @ running.W.double() / n_rows)[None]

@@ -38,7 +38,7 @@ from openfate import __version__
 from openfate.data.files import writing
 from openfate.errors import DataFileError, InputError
 
-__all__ = ["FORMAT", "Bundle", "read_bundle", "updating", "write_bundle"]
+__all__ = ["FORMAT", "Bundle", "check_free", "read_bundle", "updating", "write_bundle"]
 
 FORMAT = 1  # raised when an older program could misread what a newer one writes
 
@@ -107,9 +107,9 @@ def write_bundle(bundle: Bundle, path: str | Path, *, overwrite: bool = False) -
     path = Path(path)
     # WHY: everything is turned into bytes before the folder is touched.
     contents = _contents(bundle)
-    _check_free(path, overwrite)
+    check_free(path, overwrite)
     with updating(path):
-        _check_free(path, overwrite)  # another writer may have been faster
+        check_free(path, overwrite)  # another writer may have been faster
         files = {}
         for role, content in contents.items():
             sha256 = hashlib.sha256(content).hexdigest()
@@ -261,7 +261,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _check_free(path: Path, overwrite: bool) -> None:
+def check_free(path: Path, overwrite: bool) -> None:
+    """Refuse a path that a bundle may not be written to."""
     if not path.exists():
         return
     if not path.is_dir():

@@ -227,6 +227,7 @@ class Recipe:
                 hidden=hidden_shares(None, self.n_draws),
                 field_of=job.field_of,
                 novelty=self.novelty,
+                every_size=True,
                 kind=EVIDENCE_KIND[training.target.task],
                 seed=job.seed,
             )

@@ -159,7 +159,8 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 new = np.flatnonzero(np.isin(field_of, chosen))
                 yield View(_always(P0), X, X_validation.select_features(new), kind), hidden
 
-        return judge(views(), labels, evidence_candidates(), also=label_candidates(labels))
+        also = label_candidates(labels)
+        return judge(views(), labels, evidence_candidates(), also=also, every_size=True)
 
     # ---- using it ------------------------------------------------------------------------------
 

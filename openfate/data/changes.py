@@ -267,7 +267,7 @@ def _act_on(met: dict[str, list[str]]) -> None:
     if met["error"]:
         raise InputError(
             f"the policies refuse this frame: {'; '.join(met['error'])}; "
-            "leave that out, or choose another policy."
+            "mend the frame, or choose another policy."
         )
     if met["warn"]:
         text = f"this frame differs from the training rows: {'; '.join(met['warn'])}."

@@ -15,7 +15,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.data.buckets import Edges, Scale, bucket_of, cut, edges_from, scale_from, standardised
+from openfate.data.buckets import (
+    Edges,
+    Scale,
+    bucket_of,
+    cut,
+    edges_from,
+    scale_between,
+    scale_from,
+    standardised,
+)
 from openfate.data.cells import Cells
 from openfate.data.dates import PARTS
 from openfate.data.frame import Table, numbers_of, text_of
@@ -157,6 +166,8 @@ class Codec:
             return self
         if field.numeric == "buckets" and field.bounds is not None:
             return replace(self, measure=cut(field.n_buckets, *field.bounds))
+        if field.bounds is not None:
+            return replace(self, measure=scale_between(*field.bounds))
         numbers = _present(numbers_in(table, field.name))
         if field.numeric == "value":
             return replace(self, measure=scale_from(numbers))

@@ -42,8 +42,8 @@ class Field:
     n_buckets
         The number of intervals of a numeric field; nothing else uses it.
     bounds
-        The least and the greatest value of a numeric field's intervals where they are known
-        beforehand; by default the encoder takes them from the rows it is fitted with.
+        The least and the greatest value of a numeric field where they are known beforehand; by
+        default the encoder takes its intervals, or its scale, from the rows it is fitted with.
     hashed
         Whether the vocabulary holds a keyed hash of each value of a categorical or multivalued
         field instead of the value, for names of people and the like.

@@ -87,7 +87,7 @@ class BatchGraph:
 
     @classmethod
     def from_ids(cls, ids: Tensor) -> BatchGraph:
-        """Build the graph of ids (B, d), on their GPU; a negative one is no edge.
+        """Build the graph of ids (B, d) below 2^31, on their GPU; a negative one is no edge.
 
         The host waits twice, to learn how long tables must be.
         """
@@ -96,11 +96,9 @@ class BatchGraph:
         batch = cls.room(ids.size(0), ids.size(1), (n_features, 0, 0), ids.device)
         upto = batch._list_edges(*order)
         n_split, n_chunks = divmod(int(upto[-1]), 2**32) if n_features else (0, 0)
-        chunk, split = (
-            batch.chunk.new_full((3, n_chunks), -1),
-            batch.split.new_full((2, n_split), -1),
+        batch = replace(
+            batch, chunk=batch.ptr.new_empty(3, n_chunks), split=batch.ptr.new_empty(2, n_split)
         )
-        batch = replace(batch, chunk=chunk, split=split)
         batch._list_chunks(upto)
         return batch
 
@@ -122,11 +120,19 @@ class BatchGraph:
     def fill_(self, ids: Tensor) -> Tensor:
         """Become the graph of other ids (B, d), without a wait of the host.
 
+        Sums whose backward is still to come must not share the room.
+
         Returns
         -------
         (3,) int64, on the device: the `size` that the ids need.  Where it is larger than this
         batch's, some edges are missing.
         """
+        shape = (self.n_rows, self.n_fields)
+        if ids.shape != shape or not ids.numel() or not self.n_features:
+            raise InputError(
+                f"ids of shape {tuple(ids.shape)} do not fit a room for {shape} and "
+                f"{self.n_features} features: give as many rows and fields, none of them zero."
+            )
         order = _order(ids)
         upto = self._list_edges(*order)
         self._list_chunks(upto)
@@ -314,7 +320,8 @@ def sum_at_rows(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> tuple[Ten
     _rows_kernel[grid](
         table, batch.local, out, degree, *_masks(keep, batch), batch.n_rows, keep.threshold,
         N_FIELDS=batch.n_fields, **_constants(table, columns, keep),
-        num_warps=1 if keep.threshold else 2,  # measured: random bits are repeated in every lane
+        # Measured: fewer lanes repeat the random bits of an edge.
+        num_warps=_warps(columns) * (1 if keep.threshold else 2),
     )  # fmt: skip
     return out, degree
 
@@ -332,7 +339,7 @@ def sum_at_features(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> tuple
         table, batch.edge, batch.ptr, batch.chunk, out, degree, slots, slot_degree,
         *_masks(keep, batch), batch.n_features, n_chunks, keep.threshold,
         N_FIELDS=batch.n_fields, LIGHT=LIGHT, CHUNK=CHUNK,
-        num_warps=1, **_constants(table, columns, keep),
+        num_warps=_warps(columns), **_constants(table, columns, keep),
     )  # fmt: skip
     if n_split:
         _slots_kernel[(n_split, across)](
@@ -356,6 +363,11 @@ def _operands(table: Tensor, n_in: int, n_out: int) -> tuple[Tensor, Tensor, Ten
 def _columns(width: int) -> int:
     """Columns of a tile: a power of two, as Triton wants them."""
     return min(max(4, int(triton.next_power_of_2(width))), MAX_COLUMNS)
+
+
+def _warps(columns: int) -> int:
+    """Of a program, so that a tile of BLOCK x columns fits its registers."""
+    return max(1, columns // 32)
 
 
 def _masks(keep: Keep, batch: BatchGraph) -> tuple[Tensor | None, Tensor | None, Tensor | None]:

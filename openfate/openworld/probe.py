@@ -128,6 +128,7 @@ def probe(
     novelty: Novelty = "values",
     kind: Kind = "classes",
     guard: float = GUARD,
+    every_size: bool = False,
     seed: int = 0,
 ) -> Decision:
     """Choose between candidates by what they do for features hidden from a whole fit.
@@ -154,6 +155,10 @@ def probe(
         Of the predictions; probabilities are judged by log-loss, values by squared error.
     guard
         How many standard errors a gain must exceed.
+    every_size
+        Whether there must be a gain, beyond its standard error, among the draws of each hidden
+        share too.  A model fitted with fewer features is weaker than the real one, and whatever
+        helps it helps it more; what still helps with half as many hidden is on safer ground.
     seed
         Of the draws.
 
@@ -188,7 +193,7 @@ def probe(
             X_old, X_new = (X_validation.select_features(ids) for ids in (old, new))
             yield View(model, X_old, X_new, kind), share
 
-    return judge(views(), y_validation, candidates, also=also, guard=guard)
+    return judge(views(), y_validation, candidates, also=also, guard=guard, every_size=every_size)
 
 
 def judge(
@@ -198,6 +203,7 @@ def judge(
     *,
     also: Mapping[str, Candidate] | None = None,
     guard: float = GUARD,
+    every_size: bool = False,
 ) -> Decision:
     """Choose between candidates by what they do in some views; what `probe` does with its own.
 
@@ -207,7 +213,7 @@ def judge(
         Views of the same validation rows, and the share of features that each hides.
     y
         The rows' labels.
-    candidates, also, guard
+    candidates, also, guard, every_size
         See `probe`.
     """
     groups = [candidates] if isinstance(candidates, Mapping) else list(candidates)
@@ -226,7 +232,7 @@ def judge(
                 "loss_none": float(before.mean()),
             }
         )
-    return _decide(losses, draws, [list(group) for group in groups], guard)
+    return _decide(losses, draws, [list(group) for group in groups], guard, every_size)
 
 
 def _decide(
@@ -234,14 +240,18 @@ def _decide(
     draws: list[dict[str, float]],
     groups: list[list[str]],
     guard: float,
+    every_size: bool,
 ) -> Decision:
     if not losses:
         return Decision(NONE, "there are too few features or fields to hide some", {}, draws)
     tables = {name: np.stack([draw[name] for draw in losses]) for name in losses[0]}
     gains = {name: _gain(table) for name, table in tables.items()}
+    sizes = np.array([draw["hidden_share"] for draw in draws])
     chosen = NONE
     for group in groups:
         good = [name for name in group if gains[name][0] > guard * gains[name][1]]
+        if every_size:
+            good = [name for name in good if _gains_at_every(sizes, tables[name])]
         if not good:
             continue
         best = max(good, key=lambda name: gains[name][0])
@@ -249,11 +259,18 @@ def _decide(
         if more > error:
             chosen = best
     if chosen == NONE:
-        reason = f"no candidate gains more than {guard:g} standard errors"
+        where = ", at every hidden share" if every_size else ""
+        reason = f"no candidate gains more than {guard:g} standard errors{where}"
         return Decision(NONE, reason, gains, draws)
     gain, error = gains[chosen]
     reason = f"gains {gain:.4f} ± {error:.4f} in loss over {len(draws)} draws"
     return Decision(chosen, reason, gains, draws)
+
+
+def _gains_at_every(sizes: Floats, table: Floats) -> bool:
+    """Whether (draws, N) holds a gain beyond its standard error for each size of draws."""
+    parts = (_gain(table[sizes == size]) for size in np.unique(sizes))
+    return all(gain > error for gain, error in parts)
 
 
 def _gain(table: Floats) -> tuple[float, float]:

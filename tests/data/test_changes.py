@@ -198,7 +198,7 @@ def test_an_error_names_everything_that_is_refused(encoder):
         "the policies refuse this frame: column 'shift' is new (new_columns=error); "
         "column 'city' is missing (missing_columns=error); "
         "field 'job' has 2 new values ('judge', 'nurse') (new_values=error); "
-        "leave that out, or choose another policy."
+        "mend the frame, or choose another policy."
     )
     assert encoder.to_parts()[0] == before[0] and encoder.to_parts()[1].equals(before[1])
 

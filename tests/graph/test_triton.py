@@ -379,6 +379,14 @@ def test_keep_names_what_is_wrong():
 
 
 @needs_gpu
+@pytest.mark.parametrize("shape", [(4, 3), (5, 2), (0, 2)], ids=str)
+def test_a_room_takes_only_ids_of_its_shape(shape):
+    room = BatchGraph.room(4, 2, (8, 0, 0), torch.device("cuda"))
+    with pytest.raises(InputError, match=r"do not fit a room for \(4, 2\) and 8 features: give as"):
+        room.fill_(torch.zeros(shape, device="cuda"))
+
+
+@needs_gpu
 def test_sums_name_what_does_not_fit():
     batch = BatchGraph.from_ids(torch.zeros(4, 2, device="cuda"))
     with pytest.raises(InputError, match=r"a table of shape \(3, 2\) does not fit: give \(1, H\)"):
