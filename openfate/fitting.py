@@ -49,6 +49,7 @@ from openfate.models.running import RunningFATE
 from openfate.openworld.live import LiveEvidence
 from openfate.openworld.probe import Decision, Novelty
 from openfate.recipes import Job, Recipe, Strategy, model_of
+from openfate.scores import classification_scores, label_scores, regression_scores
 from openfate.training.loop import Epoch, History
 
 __all__ = ["FATEEstimator", "Policy"]
@@ -261,20 +262,14 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             return {}
         assert isinstance(self.bank_.base, Network)
         outputs = self.bank_.base.outputs(None, rows.X, None, drop_new=True)
-        y, task = rows.target.y, rows.target.task
+        y, task = as_predicted(rows.target), rows.target.task
         if task == "regression":
-            mean, deviation = rows.target.scale
-            error = outputs[:, 0] - (y * deviation + mean)
-            return {
-                "mean_absolute_error": float(np.abs(error).mean()),
-                "root_mean_squared_error": float(np.sqrt((error**2).mean())),
-            }
-        clipped = np.clip(outputs, 1e-15, 1 - 1e-15)
-        if task == "multilabel":
-            loss = -np.where(y == 1, np.log(clipped), np.log(1 - clipped)).mean()
-            return {"log_loss": float(loss), "accuracy": float(((outputs > 0.5) == y).mean())}
-        loss = -np.log(clipped[np.arange(len(y)), y]).mean()
-        return {"log_loss": float(loss), "accuracy": float((outputs.argmax(1) == y).mean())}
+            scores = regression_scores(outputs[:, 0], y)
+        elif task == "multilabel":
+            scores = label_scores(outputs, y)
+        else:
+            scores = classification_scores(outputs, y)
+        return {name: score for name, score in scores.items() if np.isfinite(score)}
 
     # ---- predicting and observing --------------------------------------------------------------
 
@@ -357,7 +352,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             "old_validation_rows": old_validation.X.n_rows,
             "before": before,
             "after": after,
-            "forgotten": {name: after[name] - before[name] for name in before},
+            "forgotten": {name: after[name] - before[name] for name in before if name in after},
         }
         self.bank_.meta["refit"] = self.refit_report_
         return self

@@ -1,4 +1,4 @@
-"""How good predictions are: what `openfate evaluate` prints.
+"""How good predictions are: what a fit notes of its validation rows and `evaluate` prints.
 
 N rows, C classes, K labels.  Scores that a set of rows does not define (the AUC of one class alone)
 are nan.
