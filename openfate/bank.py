@@ -11,6 +11,7 @@ sums.  No training, no scikit-learn.  D observed features, D' known ones (observ
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -42,7 +43,8 @@ Use = Literal["use", "drop"]
 class FeatureBank:
     """A trained model that can meet new columns and values, and remembers what it met.
 
-    Made by an estimator's `fit` (``estimator.bank_``) or by `FeatureBank.load`.
+    Made by an estimator's `fit` (``estimator.bank_``) or by `FeatureBank.load`.  Threads may share
+    one: `outputs` and `observe` take turns.
 
     Parameters
     ----------
@@ -89,6 +91,7 @@ class FeatureBank:
         # (D',) features whose sums hold the very rows that will be predicted: their own votes are
         # to be left out.  None but in a copy that has looked ahead.
         self._own: NDArray[np.bool_] | None = None
+        self._lock = _Lock()  # one thread observes or predicts at a time
 
     @property
     def task(self) -> Task:
@@ -127,11 +130,14 @@ class FeatureBank:
         -------
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
-        table = self.table(frame)
-        if new_features == "drop":
-            return self.base.outputs(table, self.encoder.encode(table), None, drop_new=True)
-        bank = self.prepared(table, graph)
-        return bank.predicted(table, bank.encoder.encode(table))
+        if new_features not in ("use", "drop"):
+            raise InputError(f"new_features={new_features!r} is unknown: choose 'use' or 'drop'.")
+        with self._lock:
+            table = self.table(frame)
+            if new_features == "drop":
+                return self.base.outputs(table, self.encoder.encode(table), None, drop_new=True)
+            bank = self.prepared(table, graph)
+            return bank.predicted(table, bank.encoder.encode(table))
 
     def predicted(self, table: Table, X: MultiHot, votes: Floats | None = None) -> Floats:
         """Outputs of encoded rows, by the state.
@@ -207,6 +213,7 @@ class FeatureBank:
 
     def _copied(self) -> FeatureBank:
         bank = copy.copy(self)
+        bank._lock = _Lock()
         bank.base = self.base.copied()
         bank.evidence = None if self.evidence is None else self.evidence.copied()
         bank.meta = dict(self.meta)
@@ -235,11 +242,12 @@ class FeatureBank:
         schema
             The kinds and bounds of new columns; by inference where not given.
         """
-        table = self.table(frame)
-        grown = self.grown(table, schema)
-        X = grown.encode(table)
-        self._add(table, X, y=y, seen=seen)
-        self.encoder = grown
+        with self._lock:
+            table = self.table(frame)
+            grown = self.grown(table, schema)
+            X = grown.encode(table)
+            self._add(table, X, y=y, seen=seen)
+            self.encoder = grown
 
     def _add(
         self,
@@ -249,8 +257,11 @@ class FeatureBank:
         y: NDArray[Any] | None = None,
         seen: bool = False,
     ) -> None:
-        # WHY: predicted first; after it nothing can fail but for want of memory.
-        P0 = None if self.evidence is None else self.base.outputs(table, X, None, drop_new=True)
+        # WHY: predicted and checked first; after it nothing can fail but for want of memory.
+        P0 = None
+        if self.evidence is not None:
+            P0 = self.base.outputs(table, X, None, drop_new=True)
+            self.evidence.state.check(P0, X.n_rows, y)
         counted = X if only is None else _only(X, only)
         if not seen:
             self.base.observe(X, only)
@@ -376,6 +387,22 @@ class FeatureBank:
                 f"{base.n_observed} and the state {len(bank.rows)}; it is damaged."
             )
         return bank
+
+
+class _Lock:
+    """A lock of one object: a copy or a pickle of it has one of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> Any:
+        return _Lock, ()
 
 
 _WRITTEN_BY_BUNDLE = {

@@ -19,7 +19,14 @@ from openfate.bases import Wrapped
 from openfate.data.schema import Field, Schema
 from openfate.errors import DataFileError, InputError
 from openfate.fitting import FATEEstimator, Policy
-from openfate.inputs import Target, class_target, label_target, number_target, open_table
+from openfate.inputs import (
+    Target,
+    class_target,
+    label_target,
+    number_target,
+    open_table,
+    unchanged_on_error,
+)
 from openfate.openworld.probe import Novelty
 from openfate.recipes import Strategy
 from openfate.training.loop import Epoch
@@ -177,11 +184,12 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         sample_weight
             (N,) how much each row counts; a row of weight 0 is not there.
         """
-        table = open_table(self, X, reset=True)
-        target = class_target(y, table.n_rows)
-        weight = self._class_weights(y, target, self._weights(sample_weight, table))
-        self.classes_ = np.array(target.classes)
-        return self._fit(table, target, weight)
+        with unchanged_on_error(self):
+            table = open_table(self, X, reset=True)
+            target = class_target(y, table.n_rows)
+            weight = self._class_weights(y, target, self._weights(sample_weight, table))
+            self.classes_ = np.array(target.classes)
+            return self._fit(table, target, weight)
 
     def _class_weights(self, y: Any, target: Target, weight: Any) -> Any:
         if self.class_weight is None:
@@ -189,6 +197,10 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         if target.task == "multilabel":
             raise InputError("class_weight is for classes, not for several labels: leave it out.")
         by_class = compute_sample_weight(self.class_weight, y)
+        if not np.all(np.isfinite(by_class) & (by_class >= 0)):
+            raise InputError(
+                f"class_weight={self.class_weight!r}: weights must be finite and not negative."
+            )
         return by_class if weight is None else weight * by_class
 
     def predict_proba(
@@ -307,9 +319,10 @@ callback, tensorboard, progress
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from rows and their numbers `y` (N,); see `FATEClassifier.fit`."""
-        table = open_table(self, X, reset=True)
-        target = number_target(y, table.n_rows)
-        return self._fit(table, target, self._weights(sample_weight, table))
+        with unchanged_on_error(self):
+            table = open_table(self, X, reset=True)
+            target = number_target(y, table.n_rows)
+            return self._fit(table, target, self._weights(sample_weight, table))
 
     def predict(
         self, X: Any, graph: Graph = "auto", new_features: Use = "use"
@@ -369,7 +382,7 @@ def load(path: str | Path) -> Any:
             return _loaded_wrapper(bank)
         if name in _FATE:
             return _loaded_fate(bank)
-    except (KeyError, TypeError, InputError) as error:
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise DataFileError(f"{path}: meta.json does not describe a model ({error!r}).") from None
     raise DataFileError(f"{path}: a bundle of kind {name!r} is not known.")
 

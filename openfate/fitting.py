@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -110,13 +111,11 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
     # ---- fitting -------------------------------------------------------------------------------
 
     def _fit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
-        if weight is not None and not np.all(weight > 0):  # a weight of 0 means: not there
-            some = np.flatnonzero(weight > 0)
-            table, target, weight = select_rows(table, some), target.select(some), weight[some]
+        table, target, weight = _counted(table, target, weight)
         policies = Policies(self.new_columns, self.new_values, self.missing_columns)
         overrides = _as_schema(self.schema)
         schema = Schema.from_frame(
-            table.select(name for name in table.columns if name not in set(self.exclude)),
+            table.select(name for name in table.columns if name not in _names(self.exclude)),
             overrides=overrides,
             numeric=self.numeric,
         )
@@ -133,7 +132,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             embeddings=self.strategy == "fate",
             evidence=evidence,
             policies=policies,
-            exclude=self.exclude,
+            exclude=_names(self.exclude),
             overrides=overrides,
         )
         self.bank_.observe(table)
@@ -173,25 +172,9 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         return learned.network, LiveEvidence(n_outputs, kind, pooling), decision
 
     def _recipe(self, target: Target) -> Recipe:
-        return Recipe(
-            strategy=self.strategy,
-            loss=self._loss(target),
-            width=self.width,
-            hidden=None if self.hidden is None else tuple(self.hidden),
-            epochs=self.epochs,
-            lr=self.lr,
-            batch_size=self.batch_size,
-            patience=self.patience,
-            dropout=self.dropout,
-            n_members=self.n_members,
-            weight_decay=self.weight_decay,
-            n_folds=self.n_folds,
-            drop_edge=self.drop_edge,
-            lr_extrapolator=self.lr_extrapolator,
-            mixed_precision=self.mixed_precision,
-            novelty=self.novelty,
-            n_draws=self.n_draws,
-        )
+        names = {field.name for field in fields(Recipe)} - {"loss", "hidden"}
+        same = {name: _plain_value(getattr(self, name)) for name in names}
+        return Recipe(loss=self._loss(target), hidden=_sizes(self.hidden), **same)
 
     def _loss(self, target: Target) -> Any:
         return "multilabel" if target.task == "multilabel" else "log_loss"
@@ -333,6 +316,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
     # ---- absorbing -----------------------------------------------------------------------------
 
     def _refit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
+        table, target, weight = _counted(table, target, weight)
         old, before = self.bank_, self._measure(self._validation)
         assert isinstance(old.base, Network)
         seed = self._seed()
@@ -376,10 +360,12 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         for name in ("callback", "tensorboard", "progress", "device"):
             params.pop(name)
         params["schema"] = _as_schema(self.schema).to_json()
-        if not isinstance(self.random_state, int):
+        if not isinstance(self.random_state, int | np.integer):
             params["random_state"] = None
-        params["exclude"] = list(self.exclude)
-        params["hidden"] = None if self.hidden is None else list(self.hidden)
+        params = {name: _plain_value(value) for name, value in params.items()}
+        params["exclude"] = list(_names(self.exclude))
+        sizes = _sizes(self.hidden)
+        params["hidden"] = None if sizes is None else list(sizes)
         for name in ("new_columns", "new_values", "missing_columns"):
             word = params[name]
             params[name] = word if isinstance(word, str) else dict(word)
@@ -404,9 +390,45 @@ def _as_schema(schema: Schema | Sequence[Field] | None) -> Schema:
 
 
 def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise InputError(
+            f"device={name!r} is not there: choose 'auto', 'cpu' or, with a GPU, 'cuda'."
+        ) from None
+    return name
+
+
+def _names(exclude: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(exclude, str):
+        raise InputError(f"exclude={exclude!r} is one text: give a list of columns, [{exclude!r}].")
+    return tuple(exclude)
+
+
+def _sizes(hidden: Sequence[int] | None) -> tuple[int, ...] | None:
+    if hidden is None:
+        return None
+    try:
+        return tuple(_plain_value(size) for size in hidden)
+    except TypeError:
+        raise InputError(f"hidden={hidden!r}: give a list of widths, such as (64,).") from None
+
+
+def _plain_value(value: Any) -> Any:
+    """Numpy's numbers, as a grid of parameters has them, as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _counted(
+    table: Table, target: Target, weight: NDArray[np.float64] | None
+) -> tuple[Table, Target, NDArray[np.float64] | None]:
+    """The rows that count: a weight of 0 means that a row is not there."""
+    if weight is None or np.all(weight > 0):
+        return table, target, weight
+    some = np.flatnonzero(weight > 0)
+    return select_rows(table, some), target.select(some), weight[some]
 
 
 def _absorbed(old: Network, encoder: Encoder) -> Network:

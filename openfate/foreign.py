@@ -6,7 +6,6 @@ through skops, which refuses types that it does not trust.  Anything else is ref
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,8 @@ import numpy as np
 from openfate.errors import DataFileError, InputError
 
 __all__ = ["dump", "revive"]
+
+Predict = Callable[[Any], Any]  # rows -> probabilities or numbers
 
 # What skops does not trust by itself and is plain data: the trees of histogram boosting.
 _TRUSTED = ["sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"]
@@ -30,6 +31,8 @@ def dump(estimator: Any) -> tuple[str, bytes]:
     InputError
         Where there is no safe format for it.
     """
+    if isinstance(estimator, _Revived):
+        return estimator.format, estimator.content
     package = type(estimator).__module__.partition(".")[0]
     if package in _BOOSTERS:
         return package, _BOOSTERS[package][0](estimator)
@@ -48,18 +51,23 @@ def revive(name: str, content: bytes, classes: list[Any]) -> Any:
         return _revive_skops(content)
     if name not in _BOOSTERS:
         raise DataFileError(f"a wrapped model of the format {name!r} is not known.")
-    try:
-        return _BOOSTERS[name][1](content, classes)
-    except ImportError:
-        raise DataFileError(f"the wrapped model needs {name}: pip install {name}.") from None
+    return _Revived(name, content, classes)
 
 
-class _Boosted:
-    """A booster that was read back, as an estimator."""
+class _Revived:
+    """A booster that was read back: it predicts, and is written as it was read."""
 
-    def __init__(self, predict: Callable[[Any], Any], classes: list[Any]) -> None:
-        self.classes_ = np.array(classes)
-        self._predict = predict
+    def __init__(self, name: str, content: bytes, classes: list[Any]) -> None:
+        self.format, self.content, self.classes_ = name, content, np.array(classes)
+        try:
+            self._predict = _BOOSTERS[name][1](content, classes)
+        except ImportError:
+            raise DataFileError(f"the wrapped model needs {name}: pip install {name}.") from None
+        except Exception as error:
+            raise DataFileError(f"the wrapped model cannot be read ({error}).") from None
+
+    def __reduce__(self) -> Any:
+        return _Revived, (self.format, self.content, self.classes_.tolist())
 
     def predict(self, X: Any) -> Any:
         """Numbers (N,)."""
@@ -75,43 +83,41 @@ def _dump_lightgbm(estimator: Any) -> bytes:
     return str(estimator.booster_.model_to_string(num_iteration=-1)).encode()
 
 
-def _revive_lightgbm(content: bytes, classes: list[Any]) -> Any:
+def _revive_lightgbm(content: bytes, classes: list[Any]) -> Predict:
     import lightgbm
 
-    return _Boosted(lightgbm.Booster(model_str=content.decode()).predict, classes)
+    booster = lightgbm.Booster(model_str=content.decode())
+    return lambda X: booster.predict(X)
 
 
 def _dump_catboost(estimator: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.cbm"
         estimator.save_model(str(path), format="cbm")
-        kind = "classifier" if hasattr(estimator, "predict_proba") else "regressor"
-        return json.dumps({"kind": kind}).encode() + b"\n" + path.read_bytes()
+        return path.read_bytes()
 
 
-def _revive_catboost(content: bytes, classes: list[Any]) -> Any:
+def _revive_catboost(content: bytes, classes: list[Any]) -> Predict:
     import catboost
 
-    header, _, blob = content.partition(b"\n")
-    is_classifier = json.loads(header)["kind"] == "classifier"
-    model = catboost.CatBoostClassifier() if is_classifier else catboost.CatBoostRegressor()
-    model.load_model(blob=blob, format="cbm")
-    return model
+    model = catboost.CatBoostClassifier() if classes else catboost.CatBoostRegressor()
+    model.load_model(blob=content, format="cbm")
+    return lambda X: model.predict_proba(X) if classes else model.predict(X)
 
 
 def _dump_xgboost(estimator: Any) -> bytes:
     return bytes(estimator.get_booster().save_raw("json"))
 
 
-def _revive_xgboost(content: bytes, classes: list[Any]) -> Any:
+def _revive_xgboost(content: bytes, classes: list[Any]) -> Predict:
     import xgboost
 
     model = xgboost.XGBClassifier() if classes else xgboost.XGBRegressor()
     model.load_model(bytearray(content))
-    return model if not classes else _Boosted(lambda X: model.predict_proba(X), classes)
+    return lambda X: model.predict_proba(X) if classes else model.predict(X)
 
 
-_BOOSTERS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, list[Any]], Any]]] = {
+_BOOSTERS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, list[Any]], Predict]]] = {
     "lightgbm": (_dump_lightgbm, _revive_lightgbm),
     "catboost": (_dump_catboost, _revive_catboost),
     "xgboost": (_dump_xgboost, _revive_xgboost),

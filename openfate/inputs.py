@@ -6,7 +6,8 @@ their columns are known by place and their number is strict.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +36,11 @@ __all__ = [
     "open_table",
     "select_rows",
     "split",
+    "unchanged_on_error",
 ]
+
+_LARGEST = 1e100  # of a target: squares of larger ones would leave float64
+_LEAST = 40  # rows of a table from which some can be spared for validation
 
 # ---- X -----------------------------------------------------------------------------------------
 
@@ -66,9 +71,24 @@ def open_table(estimator: BaseEstimator, X: Any, *, reset: bool) -> Table:
     return table
 
 
+@contextmanager
+def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Leave an estimator as it was where a fit fails: no new names around an old model."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
 def _has_names(X: Any) -> bool:
     """Whether it is a frame with names of its own; pandas numbers columns that have none."""
-    frame = nw.from_native(X, pass_through=True)
+    try:
+        frame = nw.from_native(X, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        return True  # `read_table` says which names they are
     if isinstance(frame, nw.LazyFrame):
         raise InputError("a lazy frame cannot be used: call .collect() first.")
     if not isinstance(frame, nw.DataFrame):
@@ -130,6 +150,11 @@ class Target:
 def class_target(y: Any, n_rows: int) -> Target:
     """Classes of any type, or a 0-1 matrix of labels."""
     y = _plain(y, n_rows)
+    kinds = sorted({type(value).__name__ for value in y}) if y.dtype.kind == "O" else []
+    if len(kinds) > 1:
+        raise InputError(
+            f"the target mixes values of the types {', '.join(kinds)}: give it one type."
+        )
     check_classification_targets(y)
     if type_of_target(y) == "multilabel-indicator":
         labels = check_array(y, accept_sparse=False, dtype=np.int64)
@@ -155,18 +180,19 @@ def label_target(y: Any, n_rows: int, bank: FeatureBank) -> Target:
 
 def _codes(y: NDArray[Any], classes: Sequence[Any], task: Task) -> NDArray[np.int64]:
     if task == "multilabel":
-        labels = check_array(y, dtype=np.int64)
-        if labels.shape[1] != len(classes) or not np.isin(labels, (0, 1)).all():
+        good = y.ndim == 2 and y.shape[1] == len(classes) and y.dtype.kind in "iubf"
+        if not good or not np.isin(y, (0, 1)).all():
             raise InputError(
-                f"y must have {len(classes)} columns of 0 and 1, not the shape {labels.shape}."
+                f"y must have {len(classes)} columns of 0 and 1; it has the shape {y.shape}."
             )
-        return np.asarray(labels)
+        return y.astype(np.int64)
     y = column_or_1d(y)
-    code_of = {name: code for code, name in enumerate(classes)}
+    code_of = {c.item() if isinstance(c, np.generic) else c: at for at, c in enumerate(classes)}
     plain = [value.item() if isinstance(value, np.generic) else value for value in y]
     unknown = next((value for value in plain if value not in code_of), None)
     if unknown is not None:
-        names = ", ".join(map(repr, list(classes)[:10]))
+        named = [c.item() if isinstance(c, np.generic) else c for c in classes]
+        names = ", ".join(map(repr, named[:10]))
         raise InputError(
             f"y holds {unknown!r}, which is none of the classes ({names}): fit anew with it."
         )
@@ -177,11 +203,16 @@ def number_target(y: Any, n_rows: int, scale: tuple[float, float] | None = None)
     """Numbers, standardised (by themselves, or by a `scale` that is known already)."""
     y = column_or_1d(_plain(y, n_rows), warn=True)
     try:
-        numbers = y.astype(np.float64)
+        numbers = y.astype(np.float64) if y.dtype.kind in "iubfO" else None
     except (TypeError, ValueError):
+        numbers = None
+    if numbers is None:
         raise InputError(
-            f"the target holds {y[0]!r}, which is no number: use a classifier."
-        ) from None
+            f"the target holds {y.tolist()[0]!r}, which is no number: use a classifier."
+        )
+    if len(numbers) and not np.abs(numbers).max() <= _LARGEST:  # also true of nan
+        worst = numbers[int(np.argmax(~(np.abs(numbers) <= _LARGEST)))]
+        raise InputError(f"the target holds {worst:g}: make it finite, and below {_LARGEST:g}.")
     if scale is None:
         deviation = float(numbers.std())
         scale = (float(numbers.mean()), deviation if deviation > 0 else 1.0)
@@ -262,9 +293,6 @@ class Parts:
 
     training: NDArray[np.intp]
     validation: NDArray[np.intp]
-
-
-_LEAST = 40  # rows of a table from which some can be spared for validation
 
 
 def split(target: Target, share: float, seed: int) -> Parts:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -116,6 +116,12 @@ class Recipe:
                 f"strategy={self.strategy!r} is unknown: choose 'auto', 'fate', 'evidence' "
                 "or 'none'."
             )
+        for name in ("width", "epochs", "batch_size", "patience", "n_members", "n_draws"):
+            _check_number(name, getattr(self, name), 1, whole=True)
+        for name in ("lr", "lr_extrapolator", "weight_decay"):
+            _check_number(name, getattr(self, name), 0)
+        for size in self.hidden or ():
+            _check_number("hidden", size, 1, whole=True)
 
     # ---- training ------------------------------------------------------------------------------
 
@@ -249,6 +255,16 @@ class Recipe:
         )
         network = _network(members, rows.target)
         return lambda X: network.outputs(None, X, None, drop_new=True)
+
+
+def _check_number(name: str, value: Any, least: float, whole: bool = False) -> None:
+    """Refuse what is no number or too small; None stands for the strategy's own."""
+    if value is None:
+        return
+    is_number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not is_number or not least <= value < float("inf"):
+        kind = "a whole number" if whole else "a number"
+        raise InputError(f"{name}={value!r}: choose {kind} from {least:g} up.")
 
 
 def _network(models: Sequence[FATE], target: Target) -> Network:

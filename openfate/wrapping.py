@@ -35,6 +35,7 @@ from openfate.inputs import (
     number_target,
     open_table,
     split,
+    unchanged_on_error,
 )
 from openfate.insight import contributions
 from openfate.openworld.candidates import View, evidence_candidates
@@ -90,9 +91,11 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     # ---- fitting -------------------------------------------------------------------------------
 
     def _fit(self, table: Table, target: Target, y: Any, fit_params: dict[str, Any]) -> Self:
+        if isinstance(self.exclude, str):
+            raise InputError(f"exclude={self.exclude!r} is one text: give a list of columns.")
         policies = Policies(self.new_columns, self.new_values, self.missing_columns)
         overrides = self.schema if isinstance(self.schema, Schema) else Schema(self.schema or ())
-        known = table.select(name for name in table.columns if name not in set(self.exclude))
+        known = table.select(self._trained_on(table))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
         rows = _native(known)
@@ -130,6 +133,17 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         )
         return self
 
+    def _trained_on(self, table: Table) -> list[str]:
+        """The columns of the wrapped model: its own where it is fitted and names them."""
+        names = [name for name in table.columns if name not in set(self.exclude)]
+        own = getattr(self.estimator, "feature_names_in_", None) if self.prefit else None
+        if own is None or not hasattr(self, "feature_names_in_"):
+            return names
+        missing = [name for name in own if name not in names]
+        if missing:
+            raise InputError(f"the fitted model needs the column {missing[0]!r}: give it to fit.")
+        return [str(name) for name in own]
+
     def _probe(
         self,
         rows: Any,
@@ -143,11 +157,13 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         parts = split(target, share, seed)
         if not len(parts.validation) or len(np.unique(field_of)) < 2:
             return Decision(NONE, "there are too few rows or columns for a probe", {}, [])
+        if not hasattr(self.estimator, "get_params"):
+            return Decision(NONE, "a model read from a bundle cannot be fitted again", {}, [])
         spared = target.select(parts.validation)
         labels = as_predicted(spared)
         kind = EVIDENCE_KIND[target.task]
         X_validation = X.select_rows(parts.validation)
-        fit = _fit_of(clone(self.estimator), rows, y, target.task, parts.training)
+        fit = _fit_of(clone(self.estimator), rows, y, target, parts.training)
 
         def views() -> Iterator[tuple[View, float]]:
             rng = np.random.default_rng([seed, 3])
@@ -257,13 +273,33 @@ class OpenWorldClassifier(ClassifierMixin, _OpenWorld):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the wrapped model (unless `prefit`) and probe what new columns are worth to it."""
         _check_has(self.estimator, "predict_proba")
-        table = open_table(self, X, reset=True)
-        target = class_target(y, table.n_rows)
-        if target.task == "multilabel":
-            raise InputError("OpenWorldClassifier takes one target; fit one for each label.")
-        self.classes_ = np.array(target.classes)
-        labels = self.classes_[target.y]
-        return self._fit(table, target, labels, _weights(sample_weight))
+        with unchanged_on_error(self):
+            table = open_table(self, X, reset=True)
+            target = class_target(y, table.n_rows)
+            if target.task == "multilabel":
+                raise InputError("OpenWorldClassifier takes one target; fit one for each label.")
+            labels = np.array(target.classes)[target.y]
+            if self.prefit:
+                target = self._own_classes(labels, target)
+            self.classes_ = np.array(target.classes)
+            return self._fit(table, target, labels, _weights(sample_weight))
+
+    def _own_classes(self, labels: NDArray[Any], target: Target) -> Target:
+        """The target with the classes of the fitted model, whichever of them these rows have."""
+        if not hasattr(self.estimator, "classes_"):
+            raise InputError(
+                f"prefit=True, but {type(self.estimator).__name__} is not fitted: fit it first."
+            )
+        classes = np.asarray(self.estimator.classes_)
+        unknown = [name for name in np.unique(labels).tolist() if name not in classes.tolist()]
+        if unknown:
+            raise InputError(
+                f"y holds {unknown[0]!r}, which the fitted model does not know; its classes are "
+                f"{', '.join(map(repr, classes.tolist()[:10]))}."
+            )
+        codes = np.array([classes.tolist().index(name) for name in labels.tolist()])
+        task: Task = "binary" if len(classes) == 2 else "multiclass"
+        return Target(task, codes, tuple(classes))
 
     def predict_proba(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
         """Probabilities (N, C); see `FATEClassifier.predict_proba`."""
@@ -290,9 +326,10 @@ class OpenWorldRegressor(RegressorMixin, _OpenWorld):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the wrapped model (unless `prefit`) and probe what new columns are worth to it."""
-        table = open_table(self, X, reset=True)
-        target = number_target(y, table.n_rows)
-        return self._fit(table, target, as_predicted(target), _weights(sample_weight))
+        with unchanged_on_error(self):
+            table = open_table(self, X, reset=True)
+            target = number_target(y, table.n_rows)
+            return self._fit(table, target, as_predicted(target), _weights(sample_weight))
 
     def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
         """Numbers (N,)."""
@@ -300,6 +337,8 @@ class OpenWorldRegressor(RegressorMixin, _OpenWorld):  # type: ignore[misc]
 
 
 def _check_has(estimator: Any, method: str) -> None:
+    if isinstance(estimator, type):
+        raise InputError(f"{estimator.__name__} is a class: give an instance, with parentheses.")
     if not hasattr(estimator, method):
         raise InputError(
             f"{type(estimator).__name__} has no {method}: wrap a model that predicts "
@@ -318,17 +357,21 @@ def _native(table: Table) -> Any:
 
 
 def _fit_of(
-    estimator: Any, rows: Any, y: Any, task: Task, training: NDArray[np.intp]
+    estimator: Any, rows: Any, y: Any, target: Target, training: NDArray[np.intp]
 ) -> Callable[[list[int]], Floats]:
     """A function that fits a clone with some columns made constant and predicts all rows."""
 
     def fit(hidden: list[int]) -> Floats:
         blank = _constant(rows, hidden)
         fitted = clone(estimator).fit(_take(blank, training), y[training])
-        n_rows = len(y)
-        table = Table(n_rows, {}, blank)
+        table = Table(len(y), {}, blank)
         none = MultiHot.from_rows([], 0)
-        return Wrapped(fitted, [], 0, task).outputs(table, none, None, drop_new=True)
+        P = Wrapped(fitted, [], 0, target.task).outputs(table, none, None, drop_new=True)
+        if target.task == "regression" or len(fitted.classes_) == len(target.classes):
+            return P
+        every = np.zeros((len(P), len(target.classes)))  # some classes are not in these rows
+        every[:, np.searchsorted(target.classes, fitted.classes_)] = P
+        return every
 
     return fit
 

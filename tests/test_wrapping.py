@@ -185,3 +185,33 @@ def test_explain_tells_of_new_features_alone(rows, later):
     assert isinstance(table, pd.DataFrame) and set(table["field"]) == {"c"}
     up = table[table["value"] == "up"]["effect"].mean()
     assert up > 0 > table[table["value"] == "down"]["effect"].mean()
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "catboost", "boosting"])
+def test_a_loaded_wrapper_observes_and_is_written_again(rows, later, tmp_path, name):
+    model = OpenWorldClassifier(CLASSIFIERS[name], pooling=POOLING).fit(rows, classes(rows))
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model").observe(later)
+    again.save(tmp_path / "model", overwrite=True)
+    expected = model.observe(later).predict_proba(later)
+    np.testing.assert_allclose(load(tmp_path / "model").predict_proba(later), expected, atol=1e-12)
+    again.fit(rows, classes(rows))  # prefit: nothing is trained
+    assert again.bank_.meta["decision"] is not None
+
+
+def test_a_fitted_model_keeps_its_own_classes_and_columns(rows, later):
+    y = classes(rows, 3)
+    fitted = LogisticRegression(max_iter=500).fit(rows, y)
+    some = y > 0  # validation rows without the first class, and with a column more
+    model = OpenWorldClassifier(fitted, prefit=True).fit(later[some], y[some])
+    assert list(model.classes_) == [0, 1, 2]
+    assert np.array_equal(model.predict_proba(rows), fitted.predict_proba(rows))
+    with pytest.raises(InputError, match="does not know"):
+        OpenWorldClassifier(fitted, prefit=True).fit(rows, y + 1)
+    with pytest.raises(InputError, match="needs the column 'b'"):
+        OpenWorldClassifier(fitted, prefit=True).fit(later[["a", "c"]], y)
+
+
+def test_a_class_instead_of_an_instance_is_refused(rows):
+    with pytest.raises(InputError, match="with parentheses"):
+        OpenWorldClassifier(LogisticRegression).fit(rows, classes(rows))

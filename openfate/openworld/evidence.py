@@ -237,6 +237,12 @@ class Evidence:
         state.row_total = given["row_total"].copy()
         return state
 
+    def check(self, P0: Floats, n_rows: int, y: ArrayLike | None = None) -> None:
+        """Refuse predictions and labels that could not be added, before anything is."""
+        self._checked(MultiHot.from_rows([[]] * n_rows, 0), P0)
+        if y is not None:
+            self._outcomes(y, n_rows)
+
     # ---- within --------------------------------------------------------------------------------
 
     def _grow(self, n_features: int) -> None:

@@ -1,0 +1,184 @@
+"""What a user may get wrong with an estimator, and what must not be lost by it."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.model_selection import GridSearchCV
+
+from openfate.errors import InputError
+from openfate.estimators import FATEClassifier, FATERegressor, load
+
+QUICK = {"epochs": 3, "n_members": 1, "n_draws": 1, "width": 8, "hidden": (8,)}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    return pl.DataFrame({"a": rng.normal(size=120), "c": rng.choice(list("xyz"), 120)})
+
+
+@pytest.fixture(scope="module")
+def y(rows):
+    return (rows["c"] == "x").to_numpy().astype(int)
+
+
+@pytest.fixture(scope="module")
+def later(rows):
+    return rows.with_columns(city=pl.Series(["Rome", "Oslo"] * 60))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"strategy": "magic"}, "strategy='magic' is unknown"),
+        ({"epochs": 0}, "epochs=0: choose a whole number from 1 up"),
+        ({"width": 2.5}, r"width=2\.5: choose a whole number"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"patience": 0}, "patience=0"),
+        ({"hidden": (0,)}, "hidden=0"),
+        ({"hidden": 8}, "hidden=8: give a list"),
+        ({"lr": -1.0}, r"lr=-1\.0"),
+        ({"dropout": 1.0}, r"dropout=1\.0"),
+        ({"n_draws": 0}, "n_draws=0"),
+        ({"validation_share": 1.0}, "validation_share"),
+        ({"exclude": "ac"}, "exclude='ac' is one text"),
+        ({"device": "tpu"}, "device='tpu' is not there"),
+        ({"new_values": "maybe"}, "new_values must be"),
+        ({"class_weight": {0: -1.0, 1: 1.0}}, "weights must be finite and not negative"),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_is_refused(rows, y, params, message):
+    with pytest.raises(InputError, match=message):
+        FATEClassifier(**{**QUICK, **params}).fit(rows, y)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (None, "requires y"),
+        ([1] * 120, "one class, 1"),
+        ([0.0] * 119 + [np.nan], "row 119 has no target"),
+        ([0, 1], "X has 120 rows and y 2"),
+        ([None] + ["a"] * 119, "row 0 has no target"),
+        (np.array([1, "a"] * 60, dtype=object), "mixes values of the types int, str"),
+    ],
+)
+def test_a_target_that_cannot_be_used_is_refused(rows, target, message):
+    with pytest.raises(InputError, match=message):
+        FATEClassifier(**QUICK).fit(rows, target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [["x"] * 120, np.full(120, 1e200), np.full(120, np.inf), pd.date_range("2024", periods=120)],
+)
+def test_a_target_without_usable_numbers_is_refused(rows, target):
+    with pytest.raises(InputError):
+        FATERegressor(**QUICK).fit(rows, target)
+
+
+def test_bad_frames_are_refused(rows, y):
+    frame = pd.DataFrame(rows.to_dict(as_series=False))
+    with pytest.raises(InputError, match="unique"):
+        FATEClassifier(**QUICK).fit(pd.concat([frame, frame], axis=1), y)
+    with pytest.raises(InputError, match="0 sample"):
+        FATEClassifier(**QUICK).fit(rows[:0], y[:0])
+    with pytest.raises(InputError, match="collect"):
+        FATEClassifier(**QUICK).fit(rows.lazy(), y)
+    with pytest.raises(InputError, match="new_features='dropp'"):
+        FATEClassifier(**QUICK).fit(rows, y).predict(rows, new_features="dropp")
+
+
+def test_a_column_of_missing_values_is_a_constant_and_may_fill_later(rows, y):
+    empty = rows.with_columns(e=pl.lit(None, dtype=pl.String))
+    model = FATEClassifier(**QUICK).fit(empty, y)
+    filled = rows.with_columns(e=pl.lit("now"))
+    assert model.schema_report(filled).columns[-1].n_values == 1
+    assert np.all(np.isfinite(model.predict_proba(filled)))
+
+
+def test_a_failed_fit_leaves_the_old_model(rows, y, later):
+    model = FATEClassifier(**QUICK).fit(rows, y)
+    before = model.predict_proba(later)
+    with pytest.raises(InputError):
+        model.fit(rows.with_columns(s=pl.struct("a")), np.where(y == 1, "u", "v"))
+    assert list(model.classes_) == [0, 1] and list(model.feature_names_in_) == ["a", "c"]
+    assert np.array_equal(model.predict_proba(later), before)
+
+
+@pytest.mark.parametrize("labels", [["nan"] * 120, np.full(120, 1e308), [1.0]])
+def test_labels_that_fail_change_nothing(rows, y, later, labels):
+    model = FATERegressor(strategy="evidence", **QUICK).fit(rows, y * 2.0)
+    with pytest.raises(ValueError):
+        model.observe(later, labels)
+    assert model.bank_.n_rows == 120 and "city" not in model.bank_.encoder.fields
+    with pytest.raises(InputError):
+        model.bank_.observe(later, np.full((120, 2), 7.0))
+    assert model.bank_.n_rows == 120
+
+
+def test_half_a_label_is_refused(rows, y, later):
+    labels = np.stack([y, 1 - y], axis=1)
+    model = FATEClassifier(**QUICK).fit(rows, labels)
+    with pytest.raises(InputError, match="0 and 1"):
+        model.observe(later, labels * 0.5)
+
+
+def test_numpy_parameters_of_a_search_can_be_saved(rows, y, tmp_path):
+    frame = pd.DataFrame(rows.to_dict(as_series=False))
+    grid = {"width": np.array([4, 8]), "dropout": np.array([0.1], dtype=np.float32)}
+    best = GridSearchCV(FATEClassifier(**QUICK), grid, cv=2).fit(frame, y).best_estimator_
+    best.save(tmp_path / "model")
+    assert load(tmp_path / "model").width in (4, 8)
+
+
+def test_rows_of_weight_0_are_not_there_in_fit_and_refit(rows, y, later):
+    weight = np.repeat([0.0, 1.0], 60)
+    model = FATEClassifier(**QUICK).fit(rows, y, weight)
+    assert model.bank_.n_rows == 60
+    model.refit(later, y, weight)
+    assert model.bank_.n_rows == 60
+
+
+def test_threads_that_observe_together_lose_nothing(rows, y):
+    model = FATEClassifier(strategy="evidence", **QUICK).fit(rows, y)
+
+    def work(name):
+        for at in range(10):
+            values = [f"{name}-{at}-{i % 5}" for i in range(20)]
+            model.observe(rows[:20].with_columns(city=pl.Series(values)))
+            model.predict_proba(rows[:5])
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "pq"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert model.bank_.n_rows == 120 + 400
+    city = model.bank_.encoder.fields.index("city")
+    assert np.sum(model.bank_.encoder.field_of == city) == 100
+
+
+def test_progress_callback_and_tensorboard_follow_the_epochs(rows, y, tmp_path, capsys):
+    seen = []
+    FATEClassifier(
+        **QUICK, callback=seen.append, tensorboard=tmp_path / "events", progress=True
+    ).fit(rows, y)
+    assert [epoch.number for epoch in seen] == [1, 2, 3]
+    assert list((tmp_path / "events").glob("events*"))
+
+
+def test_kinds_can_be_declared_and_ids_hashed(rows, y, tmp_path):
+    from openfate import Field
+
+    frame = rows.with_columns(user=pl.Series([f"ann-{i % 9}" for i in range(120)]))
+    model = FATEClassifier([Field("user", "categorical", hashed=True)], **QUICK).fit(frame, y)
+    model.save(tmp_path / "model")
+    content = b"".join(path.read_bytes() for path in (tmp_path / "model").iterdir())
+    assert b"ann-" not in content
+    assert np.array_equal(load(tmp_path / "model").predict_proba(frame), model.predict_proba(frame))
