@@ -216,12 +216,26 @@ class Wrapped:
         if not table.n_rows:
             return np.empty((0, self.n_outputs))
         rows = table.native if not self.columns else self._known_columns(table.native)
+        missing = [name for name in self.columns if name not in table.columns]
+        try:
+            p = self._predict(rows)
+        except Exception as error:
+            if not missing:
+                raise
+            raise InputError(
+                f"the wrapped model cannot predict without the column {missing[0]!r} ({error}): "
+                "give it, or wrap a model that takes missing values."
+            ) from None
         if self.task == "regression":
-            return np.asarray(self.estimator.predict(rows), np.float64).reshape(table.n_rows, -1)
-        p = self.estimator.predict_proba(rows)
+            return np.asarray(p, np.float64).reshape(table.n_rows, -1)
         if isinstance(p, list):  # one (N, 2) array for each label
             p = np.stack([part[:, 1] for part in p], axis=1)
         return np.asarray(p, np.float64)
+
+    def _predict(self, rows: Any) -> Any:
+        if self.task == "regression":
+            return self.estimator.predict(rows)
+        return self.estimator.predict_proba(rows)
 
     @property
     def n_outputs(self) -> int:

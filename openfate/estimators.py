@@ -25,6 +25,7 @@ from openfate.inputs import (
     label_target,
     number_target,
     open_table,
+    target_name,
     unchanged_on_error,
 )
 from openfate.openworld.probe import Novelty
@@ -189,6 +190,7 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
             target = class_target(y, table.n_rows)
             weight = self._class_weights(y, target, self._weights(sample_weight, table))
             self.classes_ = np.array(target.classes)
+            self._target = target_name(y, table)
             return self._fit(table, target, weight)
 
     def _class_weights(self, y: Any, target: Target, weight: Any) -> Any:
@@ -322,6 +324,7 @@ callback, tensorboard, progress
         with unchanged_on_error(self):
             table = open_table(self, X, reset=True)
             target = number_target(y, table.n_rows)
+            self._target = target_name(y, table)
             return self._fit(table, target, self._weights(sample_weight, table))
 
     def predict(

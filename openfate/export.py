@@ -50,8 +50,7 @@ def export_onnx(bank: FeatureBank, out: str | Path) -> list[Path]:
         Where the extra `export` is not installed.
     """
     path = Path(out)
-    if path.suffix.lower() != ".onnx":
-        raise InputError(f"--out {path}: the network is an .onnx file.")
+    _check_out(path, ".onnx", "the network is an .onnx file")
     table = path.with_suffix(".safetensors")
     content = _onnx_bytes(bank)
     with writing(path) as file:
@@ -62,12 +61,20 @@ def export_onnx(bank: FeatureBank, out: str | Path) -> list[Path]:
 def export_table(bank: FeatureBank, out: str | Path) -> Path:
     """Write the table of embeddings alone: what changes when a bank observes."""
     path = Path(out)
-    if path.suffix.lower() != ".safetensors":
-        raise InputError(f"--out {path}: the table of embeddings is a .safetensors file.")
+    _check_out(path, ".safetensors", "the table of embeddings is a .safetensors file")
     content = safetensors.numpy.save({"table": table_of(bank)})
     with writing(path) as file:
         file.write(content)
     return path
+
+
+def _check_out(path: Path, suffix: str, what: str) -> None:
+    """Refuse a path that could not be written, before the work."""
+    if path.suffix.lower() != suffix:
+        raise InputError(f"--out {path}: {what}.")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"--out {path}: there is no folder {folder}; make it first.")
 
 
 def table_of(bank: FeatureBank) -> NDArray[np.float32]:

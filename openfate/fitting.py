@@ -132,7 +132,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             embeddings=self.strategy == "fate",
             evidence=evidence,
             policies=policies,
-            exclude=_names(self.exclude),
+            exclude=(*_names(self.exclude), *self._target),
             overrides=overrides,
         )
         self.bank_.observe(table)
@@ -262,6 +262,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _open(self, X: Any) -> Table:
         check_is_fitted(self)
+        self.bank_.policies = Policies(self.new_columns, self.new_values, self.missing_columns)
         return open_table(self, X, reset=False)
 
     def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
@@ -296,11 +297,19 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         table = self._open(X)
         return self.bank_.schema_report(table)
 
-    def explain(self, X: Any, graph: Graph = "auto") -> Any:
+    def explain(self, X: Any, graph: Graph = "auto", rows: Sequence[int] | None = None) -> Any:
         """Which features pushed each row's prediction; new ones are marked.
 
         The effect of a feature is that of leaving it out: the log-odds of the predicted class
         (binary: of the second class; regression: the number) with it minus without it.
+
+        Parameters
+        ----------
+        X, graph
+            As in prediction.  What is known of a feature that no earlier row had comes from the
+            rows of the call: explain a row together with those it was predicted with.
+        rows
+            Places of the rows to explain; all by default.
 
         Returns
         -------
@@ -308,7 +317,7 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             value, new and effect, one line for each feature of each row.
         """
         table = self._open(X)
-        columns = contributions(self.bank_, table, graph)
+        columns = contributions(self.bank_, table, graph, rows)
         native = nw.from_native(X, pass_through=True)
         backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"
         return nw.from_dict(columns, backend=backend).to_native()

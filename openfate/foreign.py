@@ -19,8 +19,12 @@ __all__ = ["dump", "revive"]
 
 Predict = Callable[[Any], Any]  # rows -> probabilities or numbers
 
-# What skops does not trust by itself and is plain data: the trees of histogram boosting.
-_TRUSTED = ["sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"]
+# What skops does not trust by itself and is plain data: trees, and types of numbers.
+_TRUSTED = [
+    "numpy.dtype",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
+]
 
 
 def dump(estimator: Any) -> tuple[str, bytes]:

@@ -36,6 +36,7 @@ __all__ = [
     "open_table",
     "select_rows",
     "split",
+    "target_name",
     "unchanged_on_error",
 ]
 
@@ -197,6 +198,19 @@ def _codes(y: NDArray[Any], classes: Sequence[Any], task: Task) -> NDArray[np.in
             f"y holds {unknown!r}, which is none of the classes ({names}): fit anew with it."
         )
     return np.array([code_of[value] for value in plain], dtype=np.int64)
+
+
+def target_name(y: Any, table: Table) -> tuple[str, ...]:
+    """The name of a named target, unless a column has it: later it must not come in as a feature.
+
+    Examples
+    --------
+    >>> target_name(pl.Series("late", [1]), Table(1, {}))
+    ('late',)
+    """
+    name = getattr(y, "name", None)
+    is_new = isinstance(name, str) and name and name not in table.columns
+    return (str(name),) if is_new else ()
 
 
 def number_target(y: Any, n_rows: int, scale: tuple[float, float] | None = None) -> Target:

@@ -5,6 +5,7 @@ N rows, E entries (a row's feature each), C outputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from openfate.errors import InputError
 __all__ = ["contributions", "describe", "describe_value", "nearest"]
 
 
-def contributions(bank: FeatureBank, frame: Any, graph: Graph = "auto") -> dict[str, list[Any]]:
+def contributions(
+    bank: FeatureBank, frame: Any, graph: Graph = "auto", rows: Sequence[int] | None = None
+) -> dict[str, list[Any]]:
     """How much each feature of each row moved its output.
 
     The effect is that of leaving the feature out: the log-odds of the predicted class (of the
@@ -34,8 +37,10 @@ def contributions(bank: FeatureBank, frame: Any, graph: Graph = "auto") -> dict[
     table = bank.table(frame)
     bank = bank.prepared(table, graph)
     X, field_of = bank.encoder.encode(table), bank.encoder.field_of
-    P0 = bank.base.outputs(table, X, field_of, drop_new=True)
-    whole, left = _scores(bank.predicted(table, X), bank.task), _leave_one_out(X)
+    P0, P = bank.base.outputs(table, X, field_of, drop_new=True), bank.predicted(table, X)
+    at = np.arange(X.n_rows) if rows is None else np.asarray(rows, dtype=np.intp)
+    X, P0, whole = X.select_rows(at), P0[at], _scores(P[at], bank.task)
+    left = _leave_one_out(X)
     entries = np.arange(X.nnz)
     if isinstance(bank.base, Network):
         less = bank.predicted(table, left, P0[X.row_of])
@@ -47,7 +52,7 @@ def contributions(bank: FeatureBank, frame: Any, graph: Graph = "auto") -> dict[
     named = [bank.encoder.decode(int(feature)) for feature in X.ids[entry]]
     names = bank.classes or ["prediction"]
     return {
-        "row": X.row_of[entry].tolist(),
+        "row": at[X.row_of[entry]].tolist(),
         "output": [names[at] for at in output],
         "field": [field for field, _ in named],
         "value": [describe_value(value) for _, value in named],

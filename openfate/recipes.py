@@ -287,10 +287,7 @@ def pooling_of(decision: Decision) -> Pooling:
     """The settings that a probe chose, of unlabelled rows and of labels."""
     chosen = evidence_candidates().get(decision.chosen)
     pooling = chosen.pooling if isinstance(chosen, UseEvidence) else Pooling(strength=0.0)
-    alpha = best_label_alpha(decision.gains)
-    if alpha is None:  # labels did not help at any alpha
-        return replace(pooling, label_strength=0.0)
-    return replace(pooling, label_alpha=alpha)
+    return replace(pooling, label_alpha=best_label_alpha(decision.gains))
 
 
 def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:

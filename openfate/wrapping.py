@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import narwhals as nw
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.utils import check_random_state, get_tags
@@ -35,6 +36,7 @@ from openfate.inputs import (
     number_target,
     open_table,
     split,
+    target_name,
     unchanged_on_error,
 )
 from openfate.insight import contributions
@@ -99,6 +101,7 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
         rows = _native(known)
+        _check_text(self.estimator, known)
         pooling, decision = self.pooling, None
         if pooling is None:
             decision = self._probe(rows, y, target, encoder.encode(known), encoder.field_of, seed)
@@ -120,7 +123,7 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             embeddings=False,
             evidence=evidence,
             policies=policies,
-            exclude=self.exclude,
+            exclude=(*self.exclude, *self._target),
             overrides=overrides,
         )
         self.bank_.observe(known)
@@ -182,6 +185,7 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _open(self, X: Any) -> Table:
         check_is_fitted(self, "bank_")
+        self.bank_.policies = Policies(self.new_columns, self.new_values, self.missing_columns)
         return open_table(self, X, reset=False)
 
     def _outputs(self, X: Any, graph: Graph, new_features: Use) -> Floats:
@@ -202,10 +206,13 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         table = self._open(X)
         return self.bank_.schema_report(table)
 
-    def explain(self, X: Any, graph: Graph = "auto") -> Any:
-        """Which new features pushed each row's prediction; see `FATEClassifier.explain`."""
+    def explain(self, X: Any, graph: Graph = "auto", rows: Sequence[int] | None = None) -> Any:
+        """Which new features pushed each row's prediction; see `FATEClassifier.explain`.
+
+        Known features are the wrapped model's business, and are not told of.
+        """
         table = self._open(X)
-        columns = contributions(self.bank_, table, graph)
+        columns = contributions(self.bank_, table, graph, rows)
         native = nw.from_native(X, pass_through=True)
         backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"
         return nw.from_dict(columns, backend=backend).to_native()
@@ -278,6 +285,7 @@ class OpenWorldClassifier(ClassifierMixin, _OpenWorld):  # type: ignore[misc]
             target = class_target(y, table.n_rows)
             if target.task == "multilabel":
                 raise InputError("OpenWorldClassifier takes one target; fit one for each label.")
+            self._target = target_name(y, table)
             labels = np.array(target.classes)[target.y]
             if self.prefit:
                 target = self._own_classes(labels, target)
@@ -329,6 +337,7 @@ class OpenWorldRegressor(RegressorMixin, _OpenWorld):  # type: ignore[misc]
         with unchanged_on_error(self):
             table = open_table(self, X, reset=True)
             target = number_target(y, table.n_rows)
+            self._target = target_name(y, table)
             return self._fit(table, target, as_predicted(target), _weights(sample_weight))
 
     def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
@@ -344,6 +353,20 @@ def _check_has(estimator: Any, method: str) -> None:
             f"{type(estimator).__name__} has no {method}: wrap a model that predicts "
             "probabilities, or calibrate it first (CalibratedClassifierCV)."
         )
+
+
+def _check_text(estimator: Any, table: Table) -> None:
+    # WHY: LightGBM ends the whole process at a text column of a polars frame.
+    text = [name for name, c in table.columns.items() if c.dtype == pl.String]
+    if type(estimator).__module__.startswith("lightgbm") and text and _is_polars(table):
+        raise InputError(
+            f"column {text[0]!r} holds text, which LightGBM does not take: give pandas categories, "
+            "or wrap a Pipeline that encodes it."
+        )
+
+
+def _is_polars(table: Table) -> bool:
+    return isinstance(table.native, pl.DataFrame)
 
 
 def _weights(sample_weight: ArrayLike | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ __all__ = [
     "BatchRows",
     "Bundle",
     "Config",
+    "Exclude",
     "Graph",
     "Json",
     "Null",
@@ -110,6 +111,13 @@ Null = Annotated[
 ]
 BatchRows = Annotated[
     int, typer.Option(min=1, help="Rows in memory at a time; the result does not depend on it.")
+]
+Exclude = Annotated[
+    str,
+    typer.Option(
+        help="Columns of ROWS that are not used, besides those that fit excluded: A,B. A bundle "
+        "saved from Python does not know its target's column: name it here."
+    ),
 ]
 RowsPath = Annotated[
     Path, typer.Argument(help="CSV, TSV (also .gz), Parquet or a folder of it.", metavar="ROWS")

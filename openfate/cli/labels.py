@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.cli.flags import names_in
 from openfate.data.expressions import Expression, parse
 from openfate.data.frame import text_of
 from openfate.errors import InputError
@@ -49,12 +48,20 @@ def read_labels(target: str | Sequence[str], types: Mapping[str, Any]) -> Labels
     >>> read_labels("rain,snow", types).texts, read_labels("delay > 15", types).columns
     (['rain', 'snow'], ('delay',))
     """
-    texts: Sequence[str] = [target] if isinstance(target, str) else target
-    if isinstance(target, str) and target not in types:
-        names = names_in(target)
-        if len(names) > 1 and all(name in types for name in names):
-            texts = names
+    texts = _split(target, types) if isinstance(target, str) else target
+    twice = next((text for at, text in enumerate(texts) if text in texts[:at]), None)
+    if twice is not None:
+        raise InputError(f"--target {target}: {twice!r} is in it twice; name each label once.")
     return Labels(tuple(parse(text, types, "--target") for text in texts))
+
+
+def _split(target: str, types: Mapping[str, Any]) -> Sequence[str]:
+    """The names that commas divide; those of an SQL expression lie in brackets or quotes."""
+    names = [name.strip() for name in target.split(",") if name.strip()]
+    if target in types or len(names) < 2:
+        return [target]
+    is_list = all(name in types for name in names) or not set(target) & set("()[]'\"")
+    return names if is_list else [target]
 
 
 def complete(labels: pl.DataFrame) -> pl.Series:

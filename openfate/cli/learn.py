@@ -166,6 +166,8 @@ def fit(
             "--exclude",
             "of a column that comes later: --new-columns NAME=ignore",
         )
+        file.check_columns(names_in(hashed), "--hashed")
+        file.check_columns(names_in(not_yet), "--not-yet")
         settings: dict[str, Any] = {
             **{name: context.params[name] for name in _PLAIN},
             "schema": _fields(kinds, names_in(hashed), numeric),
@@ -192,16 +194,16 @@ def fit(
 
 def _check_out(out: Path, overwrite: bool) -> None:
     """Refuse before training what would be refused after it."""
+    from openfate.persistence import check_free
+
     if not out.absolute().parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.absolute().parent}; make it first.")
-    if out.is_file():
-        raise InputError(f"--out {out}: it is a file; a bundle is a folder: choose another path.")
-    if not out.is_dir() or all(file.name == ".lock" for file in out.iterdir()):
-        return
-    if not (out / "meta.json").is_file():
-        raise InputError(f"--out {out}: a folder with other things in it; choose another path.")
-    if not overwrite:
-        raise InputError(f"--out {out}: there is a bundle already; give --overwrite to replace it.")
+    if out.is_symlink() and not out.exists():
+        raise InputError(f"--out {out}: a link to nothing; remove it, or choose another path.")
+    try:
+        check_free(out, overwrite)
+    except InputError as error:
+        raise InputError(f"--out {error}") from None
 
 
 def _fields(kinds: str, hashed: Sequence[str], numeric: str) -> list[Field]:

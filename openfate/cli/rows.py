@@ -50,7 +50,7 @@ class TableOf:
     Parameters
     ----------
     bank
-        Its `exclude` is widened by the columns of the labels.
+        Its `exclude` is widened by the columns of the labels and by `exclude`.
     target
         --target; by default what `fit` was told.
     labelled
@@ -65,6 +65,7 @@ class TableOf:
     target: str | None = None
     labelled: Literal["none", "some", "all"] = "none"
     keep: Sequence[str] = ()
+    exclude: Sequence[str] = ()
     n_unlabelled: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -72,10 +73,10 @@ class TableOf:
         nulls = [*memory.get("nulls", []), *self.nulls]
         self.file = RowFile(self.path, nulls, memory.get("types"))
         self.labels = self._labels(memory.get("target"))
-        if self.labels is not None:
-            columns = dict.fromkeys([*self.bank.exclude, *self.labels.columns])
-            self.bank.exclude = tuple(columns)
         self.file.check_columns(self.keep, "--keep")
+        self.file.check_columns(self.exclude, "--exclude")
+        unused = [*self.exclude, *(self.labels.columns if self.labels is not None else ())]
+        self.bank.exclude = tuple(dict.fromkeys([*self.bank.exclude, *unused]))
         self.columns = [name for name in self.file.types if name not in self.bank.exclude]
         if not self.columns:
             raise InputError(f"{self.path}: it has no column that the model may use.")

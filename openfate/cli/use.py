@@ -12,6 +12,7 @@ from openfate.cli.flags import (
     BatchRows,
     Bundle,
     Config,
+    Exclude,
     Graph,
     Json,
     Null,
@@ -45,6 +46,7 @@ def predict(
     where: Where = None,
     null: Null = None,
     graph: Graph = "auto",
+    exclude: Exclude = "",
     keep: Annotated[str, typer.Option(help="Columns to copy into the file: A,B.")] = "",
     batch_rows: BatchRows = _BATCH_ROWS,
     config: Config = None,
@@ -57,12 +59,15 @@ def predict(
     with interruptible("nothing was written"):
         check_choice("--graph", graph, _GRAPHS)
         from openfate.bank import FeatureBank
-        from openfate.cli.predictions import check_out, predicted, write_predictions
+        from openfate.cli.predictions import check_kept, check_out, predicted, write_predictions
         from openfate.cli.rows import TableOf
 
         check_out(out)
         bank = FeatureBank.load(bundle)
-        table = TableOf(bank, rows, where, null or (), keep=names_in(keep))
+        table = TableOf(
+            bank, rows, where, null or (), keep=names_in(keep), exclude=names_in(exclude)
+        )
+        check_kept(out, {name: table.file.types[name] for name in table.keep})
         ready = _looked_ahead(table, graph, batch_rows)
         frames = (
             predicted(ready, batch, table.keep)
@@ -93,6 +98,7 @@ def observe(
     ] = False,
     where: Where = None,
     null: Null = None,
+    exclude: Exclude = "",
     batch_rows: BatchRows = _BATCH_ROWS,
     config: Config = None,
     as_json: Json = False,
@@ -110,23 +116,25 @@ def observe(
         before = describe(FeatureBank.load(bundle))  # WHY: a path that is no bundle gets no lock
         with updating(bundle):
             bank = FeatureBank.load(bundle)
-            exclude, overrides = bank.exclude, bank.overrides
+            settings = bank.exclude, bank.overrides
             kind: Literal["some", "none"] = "some" if labelled else "none"
-            table = TableOf(bank, rows, where, null or (), target, kind)
+            table = TableOf(bank, rows, where, null or (), target, kind, exclude=names_in(exclude))
             if seen and table.labels is None:
                 raise InputError("--seen: only labels are new then; give --labelled or --target.")
             table.declare_new_columns()
-            n_rows = n_labels = 0
+            n_rows = n_labels = n_unknown = 0
             for batch in counted(table.batches(batch_rows), "observing"):
-                n_labels += _observe(bank, batch, seen)
+                known, unknown = _observe(bank, batch, seen)
+                n_labels, n_unknown = n_labels + known, n_unknown + unknown
                 n_rows += len(batch)
             table.remember_types(table.new_columns)
-            bank.exclude, bank.overrides = exclude, overrides
+            bank.exclude, bank.overrides = settings
             bank.save(bundle, overwrite=True)
     result = {
         "bundle": str(bundle),
         "rows": n_rows,
         "labels": n_labels,
+        "labels_of_unknown_class": n_unknown,
         "labels_used": bool(n_labels) and bank.evidence is not None,
         **_growth(before, describe(bank)),
     }
@@ -139,6 +147,7 @@ def evaluate(
     target: Target = None,
     where: Where = None,
     null: Null = None,
+    exclude: Exclude = "",
     graph: Graph = "auto",
     batch_rows: BatchRows = _BATCH_ROWS,
     config: Config = None,
@@ -156,7 +165,7 @@ def evaluate(
         from openfate.cli.rows import TableOf
 
         bank = FeatureBank.load(bundle)
-        table = TableOf(bank, rows, where, null or (), target, "all")
+        table = TableOf(bank, rows, where, null or (), target, "all", exclude=names_in(exclude))
         ready = _looked_ahead(table, graph, batch_rows)
         used, dropped, truth, n_unknown = [], [], [], 0
         for batch in counted(table.batches(batch_rows), "evaluating"):
@@ -213,13 +222,16 @@ def _described_predictions(result: dict[str, Any], graph: str) -> str:
 # ---- observing -----------------------------------------------------------------------------------
 
 
-def _observe(bank: FeatureBank, batch: Batch, seen: bool) -> int:
-    """Show a batch to the bank, rows without a label apart; gives the number of labels."""
-    import numpy as np
+def _observe(bank: FeatureBank, batch: Batch, seen: bool) -> tuple[int, int]:
+    """Show a batch to the bank, rows without a label apart.
 
+    Returns
+    -------
+        The number of labels, and of those that are no class of the model, which count as none.
+    """
     if batch.labels is None:
         bank.observe(batch.rows)
-        return 0
+        return 0, 0
     from openfate.cli.labels import complete
 
     has_label = complete(batch.labels).to_numpy().copy()
@@ -229,7 +241,7 @@ def _observe(bank: FeatureBank, batch: Batch, seen: bool) -> int:
         bank.observe(batch.rows.filter(has_label), y[known], seen=seen)
     if not seen and not has_label.all():
         bank.observe(batch.rows.filter(~has_label))
-    return int(np.sum(has_label))
+    return int(known.sum()), int((~known).sum())
 
 
 def _growth(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -253,6 +265,11 @@ def _described_growth(result: dict[str, Any]) -> str:
     if result["labels"]:
         used = "used" if result["labels_used"] else "not used: this model learns without them"
         lines.append(f"{result['labels']:,} rows had a label ({used}).")
+    if result["labels_of_unknown_class"]:
+        lines.append(
+            f"{result['labels_of_unknown_class']:,} rows had a label of a class that the model "
+            "does not know (not used)."
+        )
     return "\n".join([*lines, f"Bundle: {result['bundle']}"])
 
 

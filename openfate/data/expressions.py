@@ -71,10 +71,7 @@ def parse(text: str, types: Mapping[str, Any], flag: str) -> Expression:
     if text in types:
         return Expression(text, flag, pl.col(text), (text,), types[text])
     if many := _OF_MANY_ROWS.search(_QUOTED.sub("''", text)):
-        raise InputError(
-            f"{flag} {text}: {many[0].rstrip('( ')} looks at other rows; "
-            "an expression speaks of one row at a time."
-        )
+        raise _of_many_rows(flag, text, many[0].rstrip("( "))
     try:
         expr = pl.sql_expr(text)
         columns = tuple(dict.fromkeys(expr.meta.root_names()))
@@ -86,11 +83,42 @@ def parse(text: str, types: Mapping[str, Any], flag: str) -> Expression:
     for name in columns:
         if name not in types:
             raise InputError(f"{flag} {text}: there is no column {unknown_name(name, types)}.")
+    if expr.meta.has_multiple_outputs():
+        raise InputError(f"{flag} {text}: it may give several columns; name the one that counts.")
+    if not columns:
+        raise InputError(
+            f"{flag} {text}: it speaks of no column; name one (columns: {_listed(types)})."
+        )
+    value = pl.LazyFrame(schema=dict(types)).select(expr.alias("value"))
     try:
-        (dtype,) = pl.LazyFrame(schema=dict(types)).select(expr).collect_schema().dtypes()
+        (dtype,) = value.collect_schema().dtypes()
+        is_of_one_row = _is_of_one_row(value)
+    except pl.exceptions.StructFieldNotFoundError as error:
+        raise InputError(
+            f"{flag} {text}: there is no field {_first_line(error)!r} in that column; "
+            'a name with a dot in it is written in quotes, as in "a.b" > 1.'
+        ) from None
     except _REFUSALS as error:
         raise InputError(f"{flag} {text}: {_first_line(error)}.") from None
+    if not is_of_one_row:
+        raise _of_many_rows(flag, text, "it")
     return Expression(text, flag, expr, columns, dtype)
+
+
+def _is_of_one_row(value: pl.LazyFrame) -> bool:
+    """Whether each row's value comes from that row alone.
+
+    WHY: polars knows, but only its optimizer asks in depth: it cuts rows off before it computes
+    values where, and only where, the rows that are left do not need the others.
+    """
+    flags = pl.QueryOptFlags.none(slice_pushdown=True)
+    return not value.slice(1, 1).explain(optimizations=flags).lstrip().startswith("SLICE")
+
+
+def _of_many_rows(flag: str, text: str, what: str) -> InputError:
+    return InputError(
+        f"{flag} {text}: {what} looks at other rows; an expression speaks of one row at a time."
+    )
 
 
 def condition(text: str, types: Mapping[str, Any], flag: str = "--where") -> Expression:
@@ -120,7 +148,11 @@ def unknown_name(name: str, known: Mapping[str, Any]) -> str:
     """
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{name!r}{hint} (columns: {', '.join(list(known)[:30])})"
+    return f"{name!r}{hint} (columns: {_listed(known)})"
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(list(names)[:30])
 
 
 def _first_line(error: BaseException) -> str:

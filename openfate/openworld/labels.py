@@ -60,14 +60,17 @@ def label_candidates(y: NDArray[Any]) -> dict[str, Candidate]:
     return {f"labels(alpha={alpha:g})": UseLabels(y, alpha) for alpha in LABEL_ALPHAS}
 
 
-def best_label_alpha(gains: dict[str, tuple[float, float]]) -> float | None:
-    """The alpha whose gain in a probe is largest; None where none gains.
+def best_label_alpha(gains: dict[str, tuple[float, float]]) -> float:
+    """The alpha whose gain in a probe is largest; a cautious one where nothing was measured.
+
+    Labels are what happened: a probe of columns that tell little may ask for caution (then the
+    largest alpha loses least), not for silence.
 
     Examples
     --------
     >>> best_label_alpha({"labels(alpha=5)": (-0.1, 0.1), "labels(alpha=20)": (0.2, 0.1)})
     20.0
     """
-    found = {alpha: gains.get(f"labels(alpha={alpha:g})", (0.0, 0.0))[0] for alpha in LABEL_ALPHAS}
-    best = max(found, key=lambda alpha: found[alpha])
-    return best if found[best] > 0 else None
+    names = {f"labels(alpha={alpha:g})": alpha for alpha in LABEL_ALPHAS}
+    found = {alpha: gains[name][0] for name, alpha in names.items() if name in gains}
+    return max(found, key=lambda alpha: found[alpha]) if found else Pooling().label_alpha

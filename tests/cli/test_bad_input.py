@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from resource import RLIMIT_FSIZE, setrlimit
+
 import polars as pl
 import pytest
 
-from cli.tables import QUICK, digest
+from cli.tables import QUICK, digest, process
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,12 @@ from cli.tables import QUICK, digest
         (["--target", "rich", "--class-weight", "yes=2"], ["--class-weight yes", "false, true"]),
         (["--target", "rich", "--class-weight", "true=much"], ["true=much", "not a number"]),
         (["--target", "rich", "--exclude", "id,job,age,zip"], ["leave no column to learn"]),
+        (["--target", "rich", "--hashed", "jb"], ["--hashed jb", "did you mean 'job'?"]),
+        (["--target", "rich", "--not-yet", "agee"], ["--not-yet agee", "did you mean 'age'?"]),
+        (["--target", "rich,nope"], ["--target nope", "no column 'nope'"]),
+        (["--target", "rich,rich"], ["--target rich,rich", "'rich' is in it twice"]),
+        (["--target", "1=1"], ["--target 1=1", "no column"]),
+        (["--target", "columns('.*')"], ["--target columns('.*')", "several columns"]),
     ],
 )  # fmt: skip
 def test_fit_refuses_bad_flags_in_one_line(tables, tmp_path, refused, flags, parts):
@@ -77,7 +85,9 @@ def test_every_command_refuses_a_bad_file_in_one_line(
 def test_a_bundle_that_is_there_needs_overwrite(tables, bundle, openfate, refused):
     fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--out", bundle]
     before = digest(bundle)
-    assert "give --overwrite to replace it" in refused(*fit)
+    line = refused(*fit)
+    assert line.startswith(f"openfate: --out {bundle} holds a bundle already: give ")
+    assert "(--overwrite)" in line
     assert digest(bundle) == before
     openfate(*fit, "--overwrite")
     assert digest(bundle) != before
@@ -87,8 +97,21 @@ def test_out_is_checked_before_training(tables, tmp_path, refused):
     (tmp_path / "notes.txt").write_text("mine")
     fit = ["fit", tables / "train.csv", "--target", "rich", "--overwrite", "--out"]
     assert "a folder with other things in it" in refused(*fit, tmp_path)
-    assert "it is a file" in refused(*fit, tmp_path / "notes.txt")
+    assert "notes.txt is a file" in refused(*fit, tmp_path / "notes.txt")
     assert "there is no folder" in refused(*fit, tmp_path / "no" / "model")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    assert "a link to nothing" in refused(*fit, tmp_path / "link")
+
+
+def test_what_a_crash_left_of_a_first_bundle_is_no_hindrance(tables, fitted, tmp_path, openfate):
+    torn = tmp_path / "model"
+    torn.mkdir()
+    for file in fitted.iterdir():
+        if file.name != "meta.json":  # written last
+            (torn / file.name).write_bytes(file.read_bytes()[:-1])
+    (torn / ".lock").touch()
+    openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--out", torn)
+    openfate("inspect", torn)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +120,7 @@ def test_out_is_checked_before_training(tables, tmp_path, refused):
         (["--out", "p.txt"], ["--out p.txt", ".csv or a .parquet"]),
         (["--out", "/no/such/p.csv"], ["there is no folder /no/such"]),
         (["--out", "p.csv", "--graph", "all"], ["--graph all", "auto, state or batch"]),
+        (["--out", "p.csv", "--exclude", "cty"], ["--exclude cty", "did you mean 'city'?"]),
         (["--out", "p.csv", "--keep", "cty"], ["--keep cty", "did you mean 'city'?"]),
         (["--out", "p.csv", "--where", "wage > 99"], ["--where wage > 99", "no row"]),
     ],
@@ -124,6 +148,29 @@ def test_a_kept_column_may_not_hide_a_prediction(tables, fitted, tmp_path, refus
                    "row")  # fmt: skip
     assert "--keep row" in line
     assert not (tmp_path / "p.csv").exists()
+
+
+def test_a_kept_column_must_fit_into_the_file(tables, fitted, tmp_path, openfate, refused):
+    rows = pl.read_csv(tables / "later.csv", schema_overrides={"zip": pl.String})
+    rows.with_columns(tags=pl.concat_list("city")).write_parquet(tmp_path / "rows.parquet")
+    predict = ["predict", fitted, tmp_path / "rows.parquet", "--keep", "tags", "--out"]
+    line = refused(*predict, tmp_path / "p.csv")
+    assert "--keep tags: a CSV cannot hold List(String)" in line
+    assert f"--out {tmp_path / 'p.parquet'}" in line
+    assert not (tmp_path / "p.csv").exists()
+    openfate(*predict, tmp_path / "p.parquet")
+    assert pl.read_parquet(tmp_path / "p.parquet")["tags"].dtype == pl.List(pl.String)
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(tables, fitted, tmp_path, name):
+    there = process("predict", fitted, tables / "later.csv", "--out", tmp_path / name,
+                    preexec_fn=lambda: setrlimit(RLIMIT_FSIZE, (1024, 1024)))  # fmt: skip
+    out, errors = there.communicate()
+    assert (there.returncode, out) == (2, "")
+    assert errors.startswith(f"openfate: {tmp_path / name}: cannot be written (")
+    assert errors.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["predict", "observe", "evaluate", "inspect", "export"])
@@ -157,3 +204,10 @@ def test_a_bundle_made_in_python_has_no_target_to_remember(tables, tmp_path, ope
     FATEClassifier(epochs=2).fit(rows.drop("rich", "id"), rows["rich"]).save(tmp_path / "m")
     assert "--target" in refused("evaluate", tmp_path / "m", tables / "later.csv")
     openfate("evaluate", tmp_path / "m", tables / "later.csv", "--target", "rich")
+    later = [tmp_path / "m", tables / "later.csv", "--exclude", "rich,id", "--json"]
+    result = openfate("predict", *later, "--out", tmp_path / "p.csv")
+    assert result["new_columns"] == ["city", "wage"]
+    result = openfate("evaluate", *later, "--target", "wage > 9")
+    assert result["new_columns"] == ["city"]
+    assert openfate("observe", *later)["new_columns"] == ["city", "wage"]
+    assert openfate("inspect", tmp_path / "m", "--json")["exclude"] == []

@@ -114,6 +114,18 @@ def test_several_columns_are_several_labels(tmp_path, openfate):
     assert 0 <= scores["new_features"]["used"]["accuracy"] <= 1
 
 
+def test_labels_of_any_name_have_columns_of_their_own(tmp_path, openfate):
+    table = pl.DataFrame({"x": ["a", "b", "c"] * 30, "row": [1, 0, 0] * 30, "p_y": [0, 0, 1] * 30,
+                          "y": [1, 1, 0] * 30})  # fmt: skip
+    table.write_csv(tmp_path / "t.csv")
+    openfate("fit", tmp_path / "t.csv", "--target", "row,p_y,y", *QUICK, "--out", tmp_path / "m")
+    openfate("predict", tmp_path / "m", tmp_path / "t.csv", "--out", tmp_path / "p.csv")
+    p = pl.read_csv(tmp_path / "p.csv")
+    assert p.columns == ["row", "row_2", "p_y", "y", "p_row", "p_p_y", "p_y_2"]
+    assert p["row"].to_list() == list(range(1, 91))
+    assert p["p_y"].is_in([0, 1]).all()
+
+
 def test_more_classes_have_a_column_each(tables, tmp_path, openfate):
     openfate("fit", tables / "train.csv", "--target", "job", "--class-weight", "cook=2,nurse=1",
              "--exclude", "id", *QUICK, "--out", tmp_path / "m")  # fmt: skip

@@ -187,6 +187,13 @@ def test_rows_of_an_unknown_class_are_left_out_and_counted(tables, fitted, tmp_p
     assert (result["rows"], result["rows_of_unknown_class"]) == (116, 1)
 
 
+def test_labels_of_an_unknown_class_are_counted_when_observed(tables, bundle, openfate):
+    result = openfate("observe", bundle, tables / "later.csv", "--target", "job", "--json")
+    assert (result["rows"], result["labels"], result["labels_of_unknown_class"]) == (120, 0, 120)
+    text = openfate("observe", bundle, tables / "later.csv", "--target", "job")
+    assert "120 rows had a label of a class that the model does not know (not used)." in text
+
+
 def test_evaluate_takes_another_target(tables, fitted, openfate):
     result = openfate("evaluate", fitted, tables / "later.csv", "--target", "wage > 9", "--json")
     assert result["target"] == ["wage > 9"]

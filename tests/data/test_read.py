@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openfate.data.delimited import Delimited
+from openfate.data.expressions import condition
 from openfate.data.read import RowFile, batches, plain_types, read_rows
 from openfate.data.schema import Field
 from openfate.errors import DataFileError, InputError
@@ -379,6 +381,15 @@ def test_a_parquet_without_rows_is_named(tmp_path):
         ("row_number() over (order by age) < 3",
          "--where row_number() over (order by age) < 3: row_number looks at other rows; an "
          "expression speaks of one row at a time."),
+        ("age > approx_quantile(age, 0.5)",
+         "--where age > approx_quantile(age, 0.5): it looks at other rows; an expression speaks of "
+         "one row at a time."),
+        ("1 = 1", "--where 1 = 1: it speaks of no column; name one (columns: age, job, when)."),
+        ("columns('age')",
+         "--where columns('age'): it may give several columns; name the one that counts."),
+        ("age.b > 1",
+         "--where age.b > 1: there is no field 'b' in that column; a name with a dot in it is "
+         'written in quotes, as in "a.b" > 1.'),
     ],
 )  # fmt: skip
 def test_a_bad_condition_is_explained(write, where, message):
@@ -393,6 +404,29 @@ def test_a_bad_condition_is_explained(write, where, message):
 def test_a_condition_that_cannot_be_computed_is_an_input_error(write, where):
     with pytest.raises(InputError, match=r"^--where "):
         read_rows(write(TABLE), where=where)
+
+
+ONE_ROW = ["age + age > 1", "age IN (27, 31)", "age BETWEEN 1 AND 40", "job LIKE 'co%'",
+           "CASE WHEN age > 30 THEN TRUE ELSE FALSE END", "GREATEST(age, 2) > 3",
+           "COALESCE(age, 0) > 1", "SPLIT_PART(job, 'o', 1) = 'c'", "job::varchar = 'cook'",
+           "EXTRACT(year FROM \"when\") > 1", "age IS NOT NULL", "ROUND(SQRT(age)) = 5"]  # fmt: skip
+MANY_ROWS = ["age > QUANTILE_CONT(age, 0.5)", "age > COUNT(*)", "age > (SELECT 1)",
+             "SUM(age) OVER (PARTITION BY job) > 1", "age > LAG(age) OVER (ORDER BY age)",
+             "DATE(job) > DATE '2020-01-01'"]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ONE_ROW)
+def test_conditions_on_one_row_are_taken(where):
+    types = {"age": pl.Int64(), "job": pl.String(), "when": pl.Datetime("us")}
+    assert condition(where, types).dtype == pl.Boolean
+
+
+@pytest.mark.parametrize("where", MANY_ROWS)
+def test_conditions_on_other_rows_are_refused_whatever_the_function(where, monkeypatch):
+    """Polars knows them; the list of names in the source is for the message."""
+    monkeypatch.setattr("openfate.data.expressions._OF_MANY_ROWS", re.compile("(?!)"))
+    with pytest.raises(InputError, match=r"^--where "):
+        condition(where, {"age": pl.Int64(), "job": pl.String()})
 
 
 def test_words_in_quotes_are_no_functions(write):

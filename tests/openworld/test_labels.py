@@ -36,10 +36,12 @@ def test_no_row_is_predicted_with_its_own_label():
     assert np.array_equal(before[::2], after[::2])  # row 0 tells the odd rows alone
 
 
-def test_the_best_alpha_is_the_one_that_gains_most_or_none():
+def test_the_best_alpha_is_the_one_that_gains_most_or_loses_least():
     seen, y = view(informative=True)
     gains = {
         n: (loss(seen.P0, y) - loss(use(seen), y), 0.0) for n, use in label_candidates(y).items()
     }
     assert best_label_alpha(gains) == 5.0
-    assert best_label_alpha(dict.fromkeys(gains, (-0.1, 0.0))) is None
+    losing = {name: (-1 / at, 0.0) for at, name in enumerate(gains, start=1)}
+    assert best_label_alpha(losing) == 1000.0  # the most cautious loses least
+    assert best_label_alpha({}) == 100.0
