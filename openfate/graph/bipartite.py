@@ -138,6 +138,14 @@ class Bipartite:
         """The same graph, which knows the field (D,) of each feature."""
         return replace(self, field_of=field_of.long())
 
+    def with_squared_values(self) -> Bipartite:
+        """The same edges, each with the square of its value."""
+        if self.value is None or self.value_by_feature is None:
+            return self
+        # WHY: in double, so that the squares of float32 values are exact.
+        squares = self.value.double().square(), self.value_by_feature.double().square()
+        return replace(self, value=squares[0], value_by_feature=squares[1])
+
     def without_values(self) -> Bipartite:
         """The same edges, each of value one."""
         return replace(self, value=None, value_by_feature=None)

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from openfate.errors import InputError
+from openfate.graph.aggregate import features_to_rows
+from openfate.graph.bipartite import Bipartite
 from openfate.models.backbone import MLP, Backbone, Pool, pooled_fields
 
 __all__ = ["DCN", "DeepFM", "WideDeep"]
@@ -93,7 +95,6 @@ class DeepFM(WideDeep):
 
     Examples
     --------
-    >>> from openfate.graph.bipartite import Bipartite
     >>> model = DeepFM(10, n_outputs=1, hidden=(8,)).eval()
     >>> model.logits(Bipartite.from_fixed(torch.tensor([[3, 7]]))[0], torch.zeros(2, 11)).shape
     torch.Size([1, 1])
@@ -128,6 +129,15 @@ class DeepFM(WideDeep):
         w = W[..., :H].expand_as(w_hat)
         linear = W[..., H:].expand(*w_hat.shape[:-1], -1) if self.n_own else linear
         return torch.cat([w_hat, (w * w_hat).sum(-1, keepdim=True), w, linear], -1)
+
+    def sums(self, X: Bipartite, W_hat: Tensor, W: Tensor | None = None) -> Tensor:
+        """As every backbone's; a feature meets itself with the square of its edge's value."""
+        z = super().sums(X, W_hat, W)
+        if X.value is None or self.fm == "paper":
+            return z
+        at = slice(self.n_embedding, self.n_embedding + 1)
+        squares = features_to_rows(X.with_squared_values(), self.lift(W_hat, W)[..., at])
+        return torch.cat([z[..., : at.start], squares, z[..., at.stop :]], -1)
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits of rows from the sums of what `lift` returns."""

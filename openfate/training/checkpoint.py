@@ -67,7 +67,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor])
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = value
+        # WHY: a clone; torch would go on in the caller's own tensor, and so change the checkpoint.
+        state.setdefault(int(index), {})[key] = value.clone()
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 

@@ -113,7 +113,8 @@ class StreamingAUC:
         """Count rows with the logits (n,) and the labels (n,) of 0 and 1."""
         score, positive = np.asarray(logits, np.float32), np.asarray(y) == 1
         z = np.where(positive, -1.0, 1.0) * score.astype(np.float64)
-        self._loss += float(np.logaddexp(0, z).sum())
+        with np.errstate(invalid="ignore"):  # a nan is told by `value`
+            self._loss += float(np.logaddexp(0, z).sum())
         self.n_rows += len(score)
         if self.exact:
             self._scores.append(score)

@@ -124,8 +124,7 @@ def train_stream(
                 table.touch(batch.ids)
                 for kept in run.masks(batch):
                     theta.zero_grad()
-                    logits = model(batch.X, kept, run.edges(batch.X), table.rows)
-                    loss = log_loss(logits, batch.y)
+                    loss = log_loss(run.logits(batch.X, kept), batch.y)
                     loss.backward()  # type: ignore[no-untyped-call]
                     theta.step()  # phi and W: at every mask
                     table.step()
@@ -195,7 +194,7 @@ class _StreamRun:
         self.done_in_epoch += 1
         self.history.n_steps += 1
         seeds = np.random.SeedSequence([self.seed, self.history.n_steps]).generate_state(3)
-        torch.manual_seed(int(seeds[0]))
+        torch.manual_seed(int(seeds[0]))  # Dropout's
         self.mask_rng.manual_seed(int(seeds[1]))
         self.edge_rng.manual_seed(int(seeds[2]))
         self.model.train()
@@ -212,11 +211,13 @@ class _StreamRun:
         fields = k_shot(torch.arange(n_fields), s.n_kept, s.n_draws, self.mask_rng)
         return fields.to(self.device)[:, X.field_of]
 
-    def edges(self, X: Bipartite) -> Edges:
-        """The edges on which this step's messages travel."""
-        if self.model.extrapolator is None:
-            return Edges.of(X)
-        return drop_edges(X, self.settings.drop_edge, self.edge_rng)
+    def logits(self, X: Bipartite, kept: Tensor) -> Tensor:
+        """What the touched rows of W predict under one mask, with DropEdge and Dropout."""
+        edges = Edges.of(X)
+        if self.model.extrapolator is not None:
+            edges = drop_edges(X, self.settings.drop_edge, self.edge_rng)
+        out: Tensor = self.model(X, kept, edges, self.table.rows)
+        return out
 
     # ---- between mini-batches ------------------------------------------------------------------
 
