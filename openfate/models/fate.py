@@ -104,11 +104,16 @@ class FATE(nn.Module):
         -------
         (N, C) or (N, S, C)
         """
+        logits: Tensor = self.backbone(self.sums(X, kept, edges, W))
+        return logits
+
+    def sums(self, X: Bipartite, kept: Tensor, edges: Edges, W: Tensor | None = None) -> Tensor:
+        """What the backbone reads of each row in a training step; arguments as `forward`'s."""
         W = self.W if W is None else W
         if kept.dim() == 2:
             W = W[:, None]  # (D, 1, H)
         W_hat = self._complete(W, kept[..., None].to(W.dtype), edges)
-        return self.backbone.logits(X, W_hat, W if self.backbone.reads_own else None)
+        return self.backbone.sums(X, W_hat, W if self.backbone.reads_own else None)
 
     @torch.no_grad()
     def extrapolate(self, graph: Bipartite, field_of: Tensor | None = None) -> Tensor:
