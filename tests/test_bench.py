@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,8 +52,8 @@ def test_click_cases_have_the_paper_s_shape():
 @pytest.mark.parametrize("name", ["uci-robot", "ctr-cpu-2k"])
 def test_bench_prints_ours_the_peer_and_their_ratio(name, tiny, capsys, monkeypatch):
     pytest.importorskip("torch_geometric", reason="the peer needs the extra `peers`")
-    if name != "uci-robot":  # its memory takes a process with the whole table
-        monkeypatch.setattr(bench, "_peak_bytes", lambda case, side: None)
+    # Memory is measured in processes of their own, which do not know of tiny cases.
+    monkeypatch.setattr(bench, "_peak_bytes", lambda case, side: None)
     assert bench.main(["train", "--cases", name, "--repeats", "1", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     clicks = {"ours_same_mlp", "ratio_same_mlp"} if name != "uci-robot" else set()
@@ -62,9 +63,16 @@ def test_bench_prints_ours_the_peer_and_their_ratio(name, tiny, capsys, monkeypa
     assert name in bench.describe({"rows": [row], "threads": 1})
 
 
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+@pytest.mark.parametrize("name", ["uci-robot", "ctr-cpu-2k"])
+def test_the_peak_memory_of_a_side_is_printed_in_bytes(name, tiny, capsys):
+    assert bench.main(["memory", name, "ours"]) == 0
+    assert int(capsys.readouterr().out) >= 0
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
 def test_the_twin_computes_the_same_logits_as_ours():
-    """With the same weights, all fields kept and no edge dropped: a fair peer does the same work."""
+    """With the same weights and no edge dropped: a fair peer does the same work."""
     twins = pytest.importorskip("openfate.pyg_twin", reason="the peer needs the extra `peers`")
     case = ClickCase(8, 3, 40, n_kept=2, hidden=(4, 4))
     ids, _ = next(case.batches())

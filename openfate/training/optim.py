@@ -171,7 +171,7 @@ class RowAdam:
         # WHY: elements that never had a gradient (v = 0) do not move and are never in the way.
         tiny = ((root < self.eps / _SMALL) & (root > 0)).any(1) & (moves > 0)
         self._drift(root, upto, torch.where(tiny, 0, moves))
-        self._replay(tiny.nonzero()[:, 0], upto, moves)
+        self._add_up(tiny.nonzero()[:, 0], root, upto, moves)
         b1, b2 = self.betas
         table = torch.arange(int(missed.max()) + 1, dtype=torch.float64, device=missed.device)
         for moment, beta in ((self.rows_m, b1), (self.rows_v, b2)):
@@ -203,19 +203,18 @@ class RowAdam:
         first = b1**i / (1 - b1**at) * (i <= moves[:, None])
         return torch.stack([(first * q ** (p + 1)).sum(1) for p in range(_ORDER + 1)], 1)
 
-    def _replay(self, rows: Tensor, upto: Tensor, moves: Tensor) -> None:
-        """The missed steps one by one, where gradients are so small that eps rules."""
-        rows = rows[moves[rows].argsort(descending=True)]  # those still moving stay in front
+    def _add_up(self, rows: Tensor, root: Tensor, upto: Tensor, moves: Tensor) -> None:
+        """The sum over missed steps term by term, where gradients are so small that eps rules."""
         b1, b2 = self.betas
-        w, m, v = self.rows[rows], self.rows_m[rows], self.rows_v[rows]
-        at, left = upto[rows].double(), moves[rows]
-        for i in range(1, int(left[:1].sum()) + 1):
-            n = int((left >= i).sum())
-            c1, c2 = 1 - b1 ** (at[:n, None] + i), (1 - b2 ** (at[:n, None] + i)).sqrt()
-            size = (self.lr * b1**i / c1).to(w.dtype)
-            root = v[:n].sqrt() * (b2 ** (i / 2) / c2).to(w.dtype)
-            w[:n].addcdiv_(m[:n] * size, root.add_(self.eps), value=-1)
-        self.rows[rows] = w
+        i = torch.arange(1, _SETTLED + 1, dtype=torch.float64, device=rows.device)
+        # WHY: pieces of a megabyte, which a cache holds, with all steps of a row side by side.
+        for part in torch.split(rows, max(1, (1 << 18) // (_SETTLED * root.size(1)))):
+            at = upto[part, None].double() + i  # (n, steps)
+            size = b1**i / (1 - b1**at) * (i <= moves[part, None])
+            decay = (b2**i / (1 - b2**at)).sqrt()
+            size, decay = size.to(root.dtype)[:, None], decay.to(root.dtype)[:, None]
+            terms = size / (root[part, :, None] * decay).add_(self.eps)  # (n, C, steps)
+            self.rows[part] -= self.lr * self.rows_m[part] * terms.sum(-1)
 
 
 def _fused(w: Tensor, grad: Tensor, m: Tensor, v: Tensor, adam: RowAdam) -> None:
