@@ -60,27 +60,23 @@ def bench_train(
 
 def _bench_case(name: str, repeats: int) -> dict[str, Any]:
     case = CASES[name]
-    ours, peer = case.ours(), case.peer()
-    ours(1), peer(1)  # warm up
-    ours_times: list[float] = []
-    peer_times: list[float] = []
-    for _ in range(repeats):
-        ours_times += ours(case.per_round[0])
-        peer_times += peer(case.per_round[1])
-    ours_ms, peer_ms = (statistics.median(times) * 1e3 for times in (ours_times, peer_times))
-    del ours, peer  # WHY: what follows needs their memory
-    return {
-        "case": name,
-        "ours": round(ours_ms, 3),
-        "peer": round(peer_ms, 3),
-        "peer_name": "PyTorch Geometric",
-        "unit": case.unit,
-        "ratio": round(peer_ms / ours_ms, 2),
-        **case.extra(peer_ms),
-        "ours_bytes": _peak_bytes(name, "ours"),
-        "peer_bytes": _peak_bytes(name, "peer"),
-        "parts": case.parts(),
-    }
+    sides = case.sides()
+    times: dict[str, list[float]] = {side: [] for side in sides}
+    for run, _ in sides.values():
+        run(1)  # warm up
+    for _ in range(repeats):  # in turn: a machine that grows busy slows them all down
+        for side, (run, n_times) in sides.items():
+            times[side] += run(n_times)
+    ms = {side: statistics.median(seconds) * 1e3 for side, seconds in times.items()}
+    sides.clear()  # WHY: what follows needs their memory
+    row: dict[str, Any] = {"case": name, "ours": round(ms["ours"], 3), "peer": round(ms["peer"], 3)}
+    row |= {"peer_name": "PyTorch Geometric", "unit": case.unit}
+    row["ratio"] = round(ms["peer"] / ms["ours"], 2)
+    if "ours_same_mlp" in ms:
+        row["ours_same_mlp"] = round(ms["ours_same_mlp"], 3)
+        row["ratio_same_mlp"] = round(ms["peer"] / ms["ours_same_mlp"], 2)
+    row |= {f"{side}_bytes": _peak_bytes(name, side) for side in ("ours", "peer")}
+    return {**row, "parts": case.parts()}
 
 
 # ---- memory: each side in a process of its own ----------------------------------------------

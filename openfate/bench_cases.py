@@ -11,7 +11,6 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,9 +31,12 @@ from openfate.training.optim import RowAdam
 from openfate.training.settings import Settings, StreamSettings
 from openfate.training.stream import train_stream
 
-__all__ = ["CASES", "ClickCase", "Side", "UciCase"]
+__all__ = ["CASES", "ClickCase", "Side", "Sides", "UciCase"]
 
 Side = Callable[[int], list[float]]
+Sides = dict[
+    str, tuple[Side, int]
+]  # by name, and how often a side runs before it is another's turn
 WIDTH = 8
 
 
@@ -48,7 +50,6 @@ class UciCase:
     n_classes: int
 
     unit = "ms/epoch"
-    per_round = 10, 2  # epochs of ours and of the peer between which the sides take turns
 
     def tiny(self) -> UciCase:
         """The same kind of case, which takes no time and no memory."""
@@ -90,9 +91,9 @@ class UciCase:
         twin = UciTwin(row, feature, shape, torch.from_numpy(y), self.n_classes, width=WIDTH)
         return lambda n_epochs: [_seconds(twin.epoch) for _ in range(n_epochs)]
 
-    def extra(self, peer_ms: float) -> dict[str, Any]:
-        """Nothing beside the ratio."""
-        return {}
+    def sides(self) -> Sides:
+        """Both sides."""
+        return {"ours": (self.ours(), 10), "peer": (self.peer(), 2)}
 
     def parts(self, repeats: int = 20) -> dict[str, float]:
         """Milliseconds an epoch of ours that each part takes, timed on its own."""
@@ -131,7 +132,6 @@ class ClickCase:
     hidden: tuple[int, int] = (400, 400)
 
     unit = "ms/mini-batch"
-    per_round = 4, 1
 
     def tiny(self) -> ClickCase:
         """The same kind of case, which takes no time and no memory."""
@@ -192,13 +192,14 @@ class ClickCase:
 
         return lambda n_batches: [mini_batch() for _ in range(n_batches)]
 
-    def extra(self, peer_ms: float) -> dict[str, Any]:
-        """The ratio where ours runs with the network of the peer, so that the rest is compared."""
-        run = self.ours(_TorchNetwork(self.hidden))
-        run(1)
-        milliseconds = float(np.median(run(6))) * 1e3
-        same = round(peer_ms / milliseconds, 2)
-        return {"ours_same_mlp": round(milliseconds, 3), "ratio_same_mlp": same}
+    def sides(self) -> Sides:
+        """Both sides, and ours with the network of the peer, so that the rest is compared."""
+        same = self.ours(_TorchNetwork(self.hidden))
+        return {
+            "ours": (self.ours(), 3),
+            "ours_same_mlp": (same, 2),
+            "peer": (self.peer(), 1),
+        }
 
     def parts(self, repeats: int = 3) -> dict[str, float]:
         """Milliseconds a mini-batch of ours that each part takes, timed on its own."""

@@ -149,7 +149,11 @@ class Settings:
         return self
 
 
-_STREAM_CHOICES = {"masking": ("k_shot", "n_fold", "none"), "adam": get_args(AdamMode)}
+_STREAM_CHOICES = {
+    "masking": ("k_shot", "n_fold", "none"),
+    "reading": ("mask", "columns"),
+    "adam": get_args(AdamMode),
+}
 _STREAM_LEAST = {
     **{"n_kept": 1, "n_draws": 1, "n_folds": 2, "epochs": 1},
     **{"validate_every": 1, "patience": 1, "checkpoint_every": 1, "n_ahead": 0},
@@ -169,6 +173,8 @@ class StreamSettings:
         with all features.
     n_kept
         For "k_shot".  PAPER: 24 of Criteo's 39 fields, 17 of Avazu's 22.
+    reading
+        Of "k_shot", as in `Settings`: "mask" or "columns" (T6).
     drop_edge
         The probability that an edge is removed in a step.
     epochs, lr, lr_extrapolator
@@ -188,6 +194,7 @@ class StreamSettings:
     n_kept: int | None = None
     n_draws: int = 5
     n_folds: int = 5
+    reading: Literal["mask", "columns"] = "mask"
     drop_edge: float = 0.5
     epochs: int = 1
     lr: float = 1e-4

@@ -213,6 +213,8 @@ class _StreamRun:
 
     def logits(self, X: Bipartite, kept: Tensor) -> Tensor:
         """What the touched rows of W predict under one mask, with DropEdge and Dropout."""
+        if self.settings.masking == "k_shot" and self.settings.reading == "columns":
+            X = X.keep_features(kept)
         edges = Edges.of(X)
         if self.model.extrapolator is not None:
             edges = drop_edges(X, self.settings.drop_edge, self.edge_rng)

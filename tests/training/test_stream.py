@@ -92,12 +92,15 @@ def slow_stream(model: FATE, batches, s: StreamSettings) -> FATE:
             torch.manual_seed(seeds[0])
             mask_rng, edge_rng = (torch.Generator().manual_seed(i) for i in seeds[1:])
             X, ids = Bipartite.from_fixed(torch.from_numpy(table))
-            dense = torch.zeros(len(table), D).scatter_(1, torch.from_numpy(table).long(), 1)
+            whole = torch.zeros(len(table), D).scatter_(1, torch.from_numpy(table).long(), 1)
             omega.zero_grad()
             for kept in draw(s, ids.long(), mask_rng):
+                columns = s.reading == "columns"
+                dense = whole * kept if columns else whole
                 edges = Edges.of(bipartite(dense))
                 if model.extrapolator is not None:
-                    left = drop_edges(X, s.drop_edge, edge_rng).to_rows
+                    X_s = X.keep_features(kept[ids.long()]) if columns else X
+                    left = drop_edges(X_s, s.drop_edge, edge_rng).to_rows
                     edges = Edges.of(bipartite(dense_of(left, ids)))
                 theta.zero_grad()
                 log_loss(model(bipartite(dense), kept, edges), torch.from_numpy(y)).backward()
@@ -117,6 +120,7 @@ def dense_of(graph: Bipartite, ids: Tensor) -> Tensor:
 
 VARIANTS = {
     "k-shot": {},
+    "k-shot columns": {"reading": "columns"},
     "n-fold": {"masking": "n_fold", "n_folds": 3},
     "no masking": {"masking": "none"},
     "no DropEdge": {"drop_edge": 0.0},
