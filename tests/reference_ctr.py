@@ -59,7 +59,7 @@ def deepfm(model: DeepFM, X: Tensor, W_hat: Tensor, W: Tensor) -> Tensor:
     machine = [
         pairs(model.fm, embeddings_of(row, W[:, :H]), embeddings_of(row, W_hat[:, :H])) for row in X
     ]
-    weight = 1.0 if model.fm_weight is None else model.fm_weight
+    weight = model.fm_scale if model.fm_weight is None else model.fm_weight
     return widedeep(model, X, W_hat, W) + torch.stack(machine)[:, None] * weight
 
 

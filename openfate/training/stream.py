@@ -236,7 +236,8 @@ class _StreamRun:
             return step
         self.table.settle()  # WHY: rows that wait for their drift are not what the model has
         score = StreamingAUC()
-        for logits, y in predict_stream(self.model, validation(), device=self.device):
+        options: dict[str, Any] = {"device": self.device, "n_ahead": settings.n_ahead}
+        for logits, y in predict_stream(self.model, validation(), **options):
             score.add(logits, y)
         step = replace(step, auc=score.value(), validation_loss=score.log_loss)
         self.history.validations.append(step)

@@ -38,6 +38,7 @@ BACKBONES: dict[str, tuple[Callable[[], Backbone], Callable[..., Tensor]]] = {
         reference_ctr.widedeep,
     ),
     "deepfm": (lambda: DeepFM(H, 1, **PLAIN), reference_ctr.deepfm),
+    "deepfm, scaled": (lambda: DeepFM(H, 1, fm_scale=0.7, **PLAIN), reference_ctr.deepfm),
     "deepfm, three classes": (lambda: DeepFM(H, 3, **PLAIN), reference_ctr.deepfm),
     "deepfm, extrapolated": (
         lambda: DeepFM(H, 1, linear="extrapolated", **PLAIN),
@@ -168,6 +169,19 @@ def test_hidden_features_leak_into_the_released_machine_alone():
         with torch.no_grad():
             model.W[1] += 1
         assert torch.equal(before, model(graph, KEPT, Edges.of(graph))) is not leaks
+
+
+def test_a_machine_over_unit_embeddings_starts_silent():
+    """With a scale of one the first logit grew with the square of the fields: training broke."""
+    torch.manual_seed(0)
+    graph, _ = Bipartite.from_fixed(torch.arange(40)[None].repeat(2, 1))
+    start = {}
+    for scale in (None, 1.0):
+        backbone = DeepFM(10, hidden=(8,), fm_scale=scale, batch_norm=False, dropout=0.0)
+        model = FATE(40, backbone, GraphSAGE(10), recompose="all")
+        kept = torch.ones(40, dtype=torch.bool)
+        start[scale] = float(model(graph, kept, Edges.of(graph)).detach().abs().max())
+    assert start[None] < 20 < 500 < start[1.0]
 
 
 def test_linear_weights_start_at_zero_and_embeddings_do_not():
