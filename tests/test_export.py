@@ -116,7 +116,7 @@ def test_other_suffixes_are_refused(export, name, word, tmp_path):
 
 def test_a_missing_folder_is_refused_and_not_made(tmp_path):
     for export, name in ((export_onnx, "m.onnx"), (export_table, "m.safetensors")):
-        with pytest.raises(InputError, match="there is no folder .*no; make it first"):
+        with pytest.raises(InputError, match=r"there is no folder .*no; make it first"):
             export(fitted("binary"), tmp_path / "no" / name)
     assert list(tmp_path.iterdir()) == []
 

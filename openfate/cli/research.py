@@ -331,12 +331,14 @@ def _run_trials(
 
 @bench.command("train")
 def bench_train(
-    cases: Annotated[str, typer.Option(help="Names, comma-separated.")] = "uci-robot,uci-github",
+    cases: Annotated[
+        str, typer.Option(help="Names, comma-separated.")
+    ] = "uci-robot,uci-github,ctr-cpu-2k,ctr-cpu-10k",
     repeats: Annotated[int, typer.Option(min=1, help="Rounds of both sides in turn.")] = 5,
     threads: Annotated[int, typer.Option(min=1, help="Threads of both sides.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """One epoch of Algorithm 1 on the CPU, ours against PyTorch Geometric."""
+    """Algorithm 1 on the CPU, an epoch or a mini-batch, ours against PyTorch Geometric."""
     from openfate import bench as benchmark
 
     if not names_in(cases):

@@ -153,8 +153,7 @@ def numbers_of(column: pl.Series, field: str) -> pl.Series:
         else:
             what = f"values of type {column.dtype}"
         raise InputError(
-            f"numeric field {field!r} holds {what}; give numbers, make it missing (--null), or "
-            "declare it categorical."
+            f"numeric field {field!r} holds {what}; give numbers, or declare it categorical."
         ) from None
 
 

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from openfate.errors import InputError
 from openfate.graph.bipartite import Bipartite, segment_sums
 
 __all__ = [
+    "features_to_cells",
     "features_to_rows",
     "full_precision",
     "pad",
@@ -71,6 +73,57 @@ class _RowsToFeatures(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return features_to_rows(ctx.graph, grads[0]), None
+
+
+def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:
+    """Sum over the features of each field of each row: (D, ...) -> (N, F, ...).  Differentiable.
+
+    A feature of a field from `n_fields` on is in no cell.  Added up over fields the cells are
+    `features_to_rows`.
+
+    Examples
+    --------
+    >>> from openfate.data.multihot import MultiHot
+    >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1, 2]], n_features=3))
+    >>> graph = graph.with_fields(torch.tensor([1, 0, 1]))
+    >>> features_to_cells(graph, torch.tensor([[1.0], [10.0], [100.0]]), n_fields=2)
+    tensor([[[ 10.],
+             [101.]]])
+    """
+    return _FeaturesToCells.apply(full_precision(table), graph, n_fields)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _FeaturesToCells(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, graph: Bipartite, n_fields: int) -> Tensor:
+        cell = _cells(graph, n_fields)  # (E,) from 1; 0 for an edge in no cell
+        ctx.graph, ctx.cell, ctx.shape = graph, cell, table.shape
+        ordered, order = cell.sort(stable=True)
+        steps = torch.arange(1, graph.n_rows * n_fields + 2, device=cell.device)
+        ptr = torch.searchsorted(ordered, steps).int()
+        value = None if graph.value is None else graph.value[order]
+        flat = pad(table.detach().flatten(1))
+        sums = segment_sums(flat, graph.feature[order], torch.cat([ptr.new_zeros(1), ptr]), value)
+        return sums[1:].view(graph.n_rows, n_fields, *table.shape[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        graph = ctx.graph
+        heard = pad(grads[0].flatten(0, 1).flatten(1))  # (N F + 1, ...)
+        index = ctx.cell.index_select(0, graph.by_feature).int()
+        sums = segment_sums(heard, index, graph.feature_ptr, graph.value_by_feature)[1:]
+        return sums.view(ctx.shape), None, None
+
+
+def _cells(graph: Bipartite, n_fields: int) -> Tensor:
+    """(E,) the cell of each edge in row order, row by row and field by field from 1; 0 for none."""
+    if graph.field_of is None:
+        raise InputError("sums of fields need a graph with field_of: see Bipartite.with_fields.")
+    outside = graph.field_of.new_full((1,), n_fields)
+    field = torch.cat([outside, graph.field_of]).index_select(0, graph.feature)  # node 0: outside
+    lengths = graph.row_ptr.diff()[1:]
+    row = torch.arange(graph.n_rows, device=field.device).repeat_interleave(lengths)
+    return torch.where(field < n_fields, row * n_fields + field + 1, 0)
 
 
 def full_precision(table: Tensor) -> Tensor:

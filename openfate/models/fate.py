@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph.aggregate import features_to_rows
 from openfate.graph.bipartite import Bipartite, Edges
+from openfate.models.backbone import Backbone
 
 __all__ = ["FATE", "field_means"]
 
@@ -29,7 +29,9 @@ class FATE(nn.Module):
     n_features
         D, the number of observed features.
     backbone
-        Maps summed embeddings (N, H) to logits (N, C); its `width` is H, its `n_outputs` C.
+        Maps the embeddings of rows' features to logits (N, C); its `width` is H, its `n_outputs` C.
+        Where its `n_own` is not zero, W has so many columns after the H of an embedding; nothing
+        extrapolates them, and they start at zero.
     extrapolator
         Maps states (D, H) and edges to states; None for a model that drops what it does not know.
     recompose
@@ -55,7 +57,7 @@ class FATE(nn.Module):
     def __init__(
         self,
         n_features: int,
-        backbone: nn.Module,
+        backbone: Backbone,
         extrapolator: nn.Module | None = None,
         *,
         recompose: Literal["masked", "all"] = "masked",
@@ -68,21 +70,20 @@ class FATE(nn.Module):
             )
         if recompose not in ("masked", "all"):
             raise InputError(f"recompose={recompose!r} is unknown: choose 'masked' or 'all'.")
-        width = int(backbone.width)  # type: ignore[arg-type]
+        width = backbone.width
         if extrapolator is not None and extrapolator.width != width:
             raise InputError(
                 f"the backbone's width is {width}, the extrapolator's {extrapolator.width}: "
                 "give both the same."
             )
         bound = (6 / ((init_features or n_features) + width)) ** 0.5
-        self.W = nn.Parameter(torch.empty(n_features, width).uniform_(-bound, bound))
+        start = torch.empty(n_features, width).uniform_(-bound, bound)
+        self.W = nn.Parameter(torch.cat([start, start.new_zeros(n_features, backbone.n_own)], 1))
         self.backbone = backbone
         self.extrapolator = extrapolator
         self.recompose = recompose
 
-    def forward(
-        self, X: Bipartite, kept: Tensor, edges: Edges, ids: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, X: Bipartite, kept: Tensor, edges: Edges, W: Tensor | None = None) -> Tensor:
         """Logits of a training step that pretends not to know the hidden features.
 
         Parameters
@@ -94,27 +95,29 @@ class FATE(nn.Module):
             embedding.
         edges
             The edges, after DropEdge, on which the extrapolator sends its messages.
-        ids
-            (D,) the features behind the columns of X in a mini-batch that touches only some of
-            them.
+        W
+            (D, H + n_own) embeddings of the features behind the columns of X, in a mini-batch that
+            touches only some of them; the model's W where not given.  With zeros in the rows of new
+            features, and those not kept, the step is the prediction of a batch from its own graph.
 
         Returns
         -------
         (N, C) or (N, S, C)
         """
-        # WHY: backward of index_select is half as long as that of W[ids].
-        W = self.W if ids is None else self.W.index_select(0, ids)
+        logits: Tensor = self.backbone(self.sums(X, kept, edges, W))
+        return logits
+
+    def sums(self, X: Bipartite, kept: Tensor, edges: Edges, W: Tensor | None = None) -> Tensor:
+        """What the backbone reads of each row in a training step; arguments as `forward`'s."""
+        W = self.W if W is None else W
         if kept.dim() == 2:
             W = W[:, None]  # (D, 1, H)
-        mask = kept[..., None].to(W.dtype)
-        W_hat = W * mask
-        if self.extrapolator is not None:
-            W_hat = self._recompose(W_hat, self.extrapolator(W_hat, edges), mask)
-        return self.predict(X, W_hat)
+        W_hat = self._complete(W, kept[..., None].to(W.dtype), edges)
+        return self.backbone.sums(X, W_hat, W if self.backbone.reads_own else None)
 
     @torch.no_grad()
     def extrapolate(self, graph: Bipartite, field_of: Tensor | None = None) -> Tensor:
-        """Embeddings (D', H) of all features of a graph whose ids from D on are new.
+        """Embeddings (D', H + n_own) of all features of a graph whose ids from D on are new.
 
         A new feature that has no row in the graph takes the mean embedding of its field's observed
         features (`field_of` (D',) tells the field of each), or zero.
@@ -128,23 +131,34 @@ class FATE(nn.Module):
             raise InputError(
                 f"field_of has {len(field_of)} entries, the graph {graph.n_features} features."
             )
-        W = torch.cat([self.W, self.W.new_zeros(n_new, self.W.size(1))])
+        W = self._with_new(graph.n_features)
         if self.extrapolator is None:
             return W
         observed = (torch.arange(len(W), device=W.device) < len(self.W)).to(W.dtype)[:, None]
-        W_hat = self._recompose(W, self.extrapolator(W, Edges.of(graph)), observed)
+        W_hat = self._complete(W, observed, Edges.of(graph))
         alone = (graph.feature_degree == 0) & (observed[:, 0] == 0)
         W_hat[alone] = 0 if field_of is None else field_means(self.W, field_of)[alone]
         return W_hat
 
     def predict(self, X: Bipartite, W_hat: Tensor) -> Tensor:
-        """Logits (N, C) of rows, given the embeddings (D', H) of their features."""
-        logits: Tensor = self.backbone(features_to_rows(X, W_hat))
-        return logits
+        """Logits (N, C) of rows, given the embeddings (D', H + n_own) of their features."""
+        W = self._with_new(len(W_hat)) if self.backbone.reads_own else None
+        return self.backbone.logits(X, W_hat, W)
 
-    def _recompose(self, W: Tensor, out: Tensor, own: Tensor) -> Tensor:
-        """`own` (D, .., 1) is one where a feature's own embedding is known; W is zero elsewhere."""
-        return out if self.recompose == "all" else W + out * (1 - own)
+    def _with_new(self, n_features: int) -> Tensor:
+        """W with zeros for new features: (D', H + n_own)."""
+        return torch.cat([self.W, self.W.new_zeros(n_features - len(self.W), self.W.size(1))])
+
+    def _complete(self, W: Tensor, own: Tensor, edges: Edges) -> Tensor:
+        """W_hat; `own` (D, .., 1) is one where a feature's own embedding may be used."""
+        W = W * own
+        if self.extrapolator is None:
+            return W
+        H = self.backbone.width
+        states = W[..., :H]
+        out = self.extrapolator(states, edges)
+        W_hat: Tensor = out if self.recompose == "all" else states + out * (1 - own)
+        return torch.cat([W_hat, W[..., H:]], -1) if self.backbone.n_own else W_hat
 
 
 def field_means(W: Tensor, field_of: Tensor) -> Tensor:

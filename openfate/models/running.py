@@ -21,7 +21,7 @@ from torch import Tensor
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.graph.aggregate import features_to_rows, rows_to_features
+from openfate.graph.aggregate import rows_to_features
 from openfate.graph.bipartite import Bipartite, touched_features
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
@@ -91,7 +91,7 @@ class RunningFATE:
         if extrapolator is not None:
             self.extrapolator = copy.deepcopy(extrapolator).double().eval().requires_grad_(False)
         self.recompose = model.recompose
-        self.sums = sums or Sums.zeros(*self.W.shape)
+        self.sums = sums or Sums.zeros(len(self.W), self.backbone.width)
 
     @property
     def n_observed(self) -> int:
@@ -125,9 +125,10 @@ class RunningFATE:
         local, ids = touched_features(X)
         graph = Bipartite.from_multihot(local, self.W.device)
         counts = local.feature_degree.astype(np.float64)
-        messages = np.zeros((len(ids), self.W.size(1)))
+        H = self.backbone.width
+        messages = np.zeros((len(ids), H))
         if self.extrapolator is not None and len(ids):
-            rows = self.extrapolator.row_messages(self._own(ids), graph)  # (N, H)
+            rows = self.extrapolator.row_messages(self._own(ids)[:, :H], graph)  # (N, H)
             messages = rows_to_features(graph, rows).cpu().numpy()
         if only is None:
             return ids, counts, messages
@@ -135,7 +136,7 @@ class RunningFATE:
         return ids[chosen], counts[chosen], messages[chosen]
 
     def _own(self, ids: NDArray[np.int32]) -> Tensor:
-        """(len(ids), H) learned embeddings; zero for new features, whose state starts there."""
+        """(len(ids), H + n_own) learned embeddings; new features start at zero."""
         own = self.W.new_zeros(len(ids), self.W.size(1), dtype=torch.float64)
         observed = ids < self.n_observed
         own[torch.from_numpy(observed)] = self.W[torch.from_numpy(ids[observed]).long()].double()
@@ -148,7 +149,7 @@ class RunningFATE:
         field_of: NDArray[np.integer] | None = None,
         drop_new: bool = False,
     ) -> Tensor:
-        """W_hat (len(ids), H) of the given features.
+        """W_hat (len(ids), H + n_own) of the given features.
 
         Parameters
         ----------
@@ -162,10 +163,11 @@ class RunningFATE:
         if self.extrapolator is None:
             return own
         counts, messages = self._state_of(ids)
-        at = own.device
+        at, H = own.device, self.backbone.width
         out = self.extrapolator.from_sums(
-            own, torch.from_numpy(messages).to(at), torch.from_numpy(counts).to(at)
+            own[:, :H], torch.from_numpy(messages).to(at), torch.from_numpy(counts).to(at)
         )
+        out = torch.cat([out, own[:, H:]], 1)  # what no extrapolator computes is a feature's own
         new = torch.from_numpy(ids >= self.n_observed).to(at)
         W_hat = torch.where(new[:, None], out, own) if self.recompose == "masked" else out
         alone = new & torch.from_numpy(counts == 0).to(at)
@@ -181,7 +183,7 @@ class RunningFATE:
         held = ids < len(self.sums.counts)
         if held.all():
             return self.sums.counts[ids], self.sums.messages[ids]
-        counts, messages = np.zeros(len(ids)), np.zeros((len(ids), self.W.size(1)))
+        counts, messages = np.zeros(len(ids)), np.zeros((len(ids), self.backbone.width))
         counts[held], messages[held] = self.sums.counts[ids[held]], self.sums.messages[ids[held]]
         return counts, messages
 
@@ -203,8 +205,7 @@ class RunningFATE:
     ) -> NDArray[np.float64]:
         """What the backbone says of rows, from the sums alone: (N, C)."""
         parts = [self._logits(chunk, field_of, drop_new) for chunk in _chunks(X)]
-        n_outputs = int(self.backbone.n_outputs)  # type: ignore[arg-type]
-        return np.concatenate([np.empty((0, n_outputs)), *parts])
+        return np.concatenate([np.empty((0, self.backbone.n_outputs)), *parts])
 
     def _logits(
         self, X: MultiHot, field_of: NDArray[np.integer] | None, drop_new: bool
@@ -212,8 +213,10 @@ class RunningFATE:
         local, ids = touched_features(X)
         W_hat = self.embeddings(ids, field_of, drop_new)
         graph = Bipartite.from_multihot(local, self.W.device)
-        logits: Tensor = self.backbone(features_to_rows(graph, W_hat))
-        return logits.cpu().numpy()
+        if field_of is not None:
+            graph = graph.with_fields(torch.from_numpy(field_of[ids]).to(self.W.device))
+        own = self._own(ids) if self.backbone.reads_own else None
+        return self.backbone.logits(graph, W_hat, own).cpu().numpy()
 
 
 def _chunks(X: MultiHot) -> list[MultiHot]:

@@ -152,6 +152,7 @@ def train(
     try:
         for number in range(1, settings.epochs + 1):
             losses = []
+            model.train()
             for batch in run.batches():
                 extrapolator.zero_grad()
                 if settings.accumulate_backbone:  # REFERENCE: T2
@@ -279,7 +280,9 @@ class _Run:
         """The loss of one mask, or the mean of several."""
         mixed, device = self.settings.mixed_precision, torch.device(self.device)
         with torch.autocast(device.type, torch.bfloat16) if mixed else nullcontext():
-            outputs = self.model(X, kept, edges, ids)
+            # WHY: backward of index_select is half as long as that of W[ids].
+            W = None if ids is None else self.model.W.index_select(0, ids)
+            outputs = self.model(X, kept, edges, W)
         # WHY: a loss in bfloat16 would round to three digits.
         return mean_loss(self.settings.loss, full_precision(outputs), target.y, target.weight)
 
@@ -305,6 +308,7 @@ class _Run:
     @torch.no_grad()
     def validation_loss(self, views: _Validation) -> float:
         """The loss over all masks; many at once where the graph is the same for all of them."""
+        self.model.eval()
         X, graph, target, masks = views.X, views.graph, views.target, views.masks
         redraw = self.settings.redraw_validation and self.model.extrapolator is not None
         if not redraw and not self.settings.columns_only:
@@ -353,6 +357,7 @@ class _Run:
         """Put the weights of the best epoch back into the model."""
         if self.best_state is not None:
             self.model.load_state_dict(self.best_state)
+        self.model.eval()
         self.fill_untrained()
 
     def fill_untrained(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["accuracy", "log_loss", "probabilities", "roc_auc", "weighted_mean"]
+__all__ = ["StreamingAUC", "accuracy", "log_loss", "probabilities", "roc_auc", "weighted_mean"]
 
 
 def log_loss(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -79,3 +81,75 @@ def roc_auc(score: NDArray[np.floating], y: NDArray[np.integer]) -> float:
         return float("nan")
     rank_sum = mean_rank[place][positive].sum()
     return float((rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * n_negative))
+
+
+class StreamingAUC:
+    """ROC-AUC and log-loss of scores that come in batches.
+
+    Parameters
+    ----------
+    exact
+        Keep every score, 5 bytes a row; otherwise count them in 2^20 bins, whatever the number of
+        rows.  A bin holds float32 scores that agree in their sign, exponent and 11 more bits; pairs
+        within a bin count half, and `error` bounds what that may have changed.
+
+    Examples
+    --------
+    >>> auc = StreamingAUC()
+    >>> auc.add(np.array([-1.0, 0.5]), np.array([0, 0]))
+    >>> auc.add(np.array([0.25, 2.0]), np.array([1, 1]))
+    >>> auc.value(), auc.error
+    (0.75, 0.0)
+    """
+
+    def __init__(self, exact: bool = True) -> None:
+        self.exact = exact
+        self._scores: list[NDArray[np.float32]] = []
+        self._labels: list[NDArray[np.bool_]] = []
+        self._counts = np.zeros((2, 0 if exact else 1 << 20), np.int64)  # of negatives, positives
+        self._loss, self.n_rows = 0.0, 0
+
+    def add(self, logits: NDArray[np.floating], y: NDArray[np.generic]) -> None:
+        """Count rows with the logits (n,) and the labels (n,) of 0 and 1."""
+        score, positive = np.asarray(logits, np.float32), np.asarray(y) == 1
+        z = np.where(positive, -1.0, 1.0) * score.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a nan is told by `value`
+            self._loss += float(np.logaddexp(0, z).sum())
+        self.n_rows += len(score)
+        if self.exact:
+            self._scores.append(score)
+            self._labels.append(positive)
+            return
+        bins = _ordered_bits(score) >> np.uint32(12)
+        for label in (0, 1):
+            self._counts[label] += np.bincount(bins[positive == label], minlength=1 << 20)
+
+    def value(self) -> float:
+        """The area so far; nan for one class alone or scores that are nan."""
+        if math.isnan(self._loss):
+            return math.nan
+        if self.exact:
+            scores = np.concatenate([np.empty(0, np.float32), *self._scores])
+            return roc_auc(scores, np.concatenate([np.empty(0, bool), *self._labels]))
+        negative, positive = self._counts
+        pairs = float(negative.sum()) * float(positive.sum())
+        below = np.cumsum(negative) - negative / 2
+        return float(positive @ below) / pairs if pairs else math.nan
+
+    @property
+    def error(self) -> float:
+        """At most how far `value` is from the exact area: half the share of pairs in one bin."""
+        negative, positive = self._counts.astype(np.float64)
+        return float(negative @ positive / max(negative.sum() * positive.sum(), 1) / 2)
+
+    @property
+    def log_loss(self) -> float:
+        """The mean log-loss so far."""
+        return self._loss / self.n_rows if self.n_rows else math.nan
+
+
+def _ordered_bits(score: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """Whole numbers in the order of the scores."""
+    bits = (score + np.float32(0)).view(np.uint32)  # -0 as 0
+    negative = bits >> np.uint32(31) == 1
+    return np.where(negative, ~bits, bits | np.uint32(1 << 31)).astype(np.uint32)

@@ -39,7 +39,7 @@ def check_rows(
     if X.n_rows == 0:
         raise InputError(f"there are no {name} rows.")
     weights = None if weight is None else _check_weight(name, np.asarray(weight), X.n_rows)
-    n_outputs = int(model.backbone.n_outputs)  # type: ignore[arg-type]
+    n_outputs = model.backbone.n_outputs
     if loss == "log_loss":
         return Rows(X, _classes(name, target, weights, n_outputs), weights)
     if loss == "multilabel":

@@ -409,7 +409,7 @@ def test_a_condition_that_cannot_be_computed_is_an_input_error(write, where):
 ONE_ROW = ["age + age > 1", "age IN (27, 31)", "age BETWEEN 1 AND 40", "job LIKE 'co%'",
            "CASE WHEN age > 30 THEN TRUE ELSE FALSE END", "GREATEST(age, 2) > 3",
            "COALESCE(age, 0) > 1", "SPLIT_PART(job, 'o', 1) = 'c'", "job::varchar = 'cook'",
-           "EXTRACT(year FROM \"when\") > 1", "age IS NOT NULL", "ROUND(SQRT(age)) = 5"]  # fmt: skip
+           'EXTRACT(year FROM "when") > 1', "age IS NOT NULL", "ROUND(SQRT(age)) = 5"]  # fmt: skip
 MANY_ROWS = ["age > QUANTILE_CONT(age, 0.5)", "age > COUNT(*)", "age > (SELECT 1)",
              "SUM(age) OVER (PARTITION BY job) > 1", "age > LAG(age) OVER (ORDER BY age)",
              "DATE(job) > DATE '2020-01-01'"]  # fmt: skip

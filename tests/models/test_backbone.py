@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from reference import assert_near
 from torch import nn
 
-from openfate.models.backbone import MLP
+from openfate.errors import InputError
+from openfate.models.backbone import MLP, drop
 
 
 def sequential(mlp: MLP) -> nn.Sequential:
@@ -43,3 +45,82 @@ def test_a_strided_input_gives_the_same_logits():
     torch.manual_seed(0)
     mlp, z = MLP(4, 2), torch.randn(4, 5)
     assert_near(mlp(z.T), mlp(z.T.contiguous()), 1e-6)
+
+
+# ---- BatchNorm and Dropout -----------------------------------------------------------------
+
+
+def normed(mlp: MLP) -> nn.Sequential:
+    """The same layers with BatchNorm as torch would stack them."""
+    parts: list[nn.Module] = []
+    for layer, norm in zip(mlp.layers, mlp.norms, strict=False):
+        parts += [layer, norm, nn.ReLU()]
+    return nn.Sequential(*parts, mlp.layers[-1])
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("hidden", [(8,), (5, 7)], ids=str)
+def test_batch_norm_its_gradients_and_its_running_means_equal_torchs(training, hidden):
+    torch.manual_seed(0)
+    mlp = MLP(6, 2, hidden, batch_norm=True).double().train(training)
+    for norm in mlp.norms:
+        nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
+    twin = normed(copy.deepcopy(mlp))
+    z = torch.randn(9, 6, dtype=torch.float64, requires_grad=True)
+    ours, theirs = mlp(z), twin(z)
+    assert_near(ours, theirs, 1e-12)
+    mine = torch.autograd.grad(ours.square().sum(), [z, *mlp.parameters()])
+    other = torch.autograd.grad(theirs.square().sum(), [z, *_in_order(twin)])
+    for a, b in zip(mine, other, strict=True):
+        assert_near(a, b, 1e-10)
+    for a, b in zip(mlp.norms, [m for m in twin if isinstance(m, nn.BatchNorm1d)], strict=True):
+        assert_near(a.running_mean, b.running_mean, 1e-12)
+        assert_near(a.running_var, b.running_var, 1e-12)
+        assert int(a.num_batches_tracked) == int(b.num_batches_tracked) == int(training)
+
+
+def _in_order(twin: nn.Sequential) -> list[nn.Parameter]:
+    """Linear layers first, then norms, as `MLP` lists them."""
+    kinds = (
+        [m for m in twin if isinstance(m, nn.Linear)],
+        [m for m in twin if isinstance(m, nn.BatchNorm1d)],
+    )
+    return [p for kind in kinds for module in kind for p in module.parameters()]
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_keeps_the_share_and_the_mean(p):
+    torch.manual_seed(0)
+    mlp = MLP(1, 1, (4000,), dropout=p)
+    nn.init.constant_(mlp.layers[0].weight, 0)
+    nn.init.constant_(mlp.layers[0].bias, 1)  # every hidden unit is one
+    nn.init.constant_(mlp.layers[1].weight, 1 / 4000)
+    nn.init.constant_(mlp.layers[1].bias, 0)
+    outputs = mlp(torch.zeros(50, 1))[:, 0].detach()
+    assert float(outputs.mean()) == pytest.approx(1, abs=0.03)
+    spread = ((p / (1 - p)) / 4000) ** 0.5
+    assert float(outputs.std()) == pytest.approx(spread, rel=0.4)
+    assert_near(mlp.eval()(torch.zeros(2, 1)), torch.ones(2, 1), 1e-3)
+
+
+def test_dropout_repeats_with_torchs_seed_and_differs_with_another():
+    mlp, z = MLP(3, 2, (16,), dropout=0.5), torch.ones(4, 3)
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(mlp(z))
+    assert torch.equal(outputs[0], outputs[1]) and not torch.equal(outputs[0], outputs[2])
+
+
+def test_gradients_of_dropped_units_are_zero():
+    torch.manual_seed(0)
+    h = torch.randn(5, 300, requires_grad=True)
+    out = drop(h, 0.4)
+    out.sum().backward()
+    assert torch.equal(h.grad, (out != 0).float())
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0])
+def test_a_dropout_that_leaves_nothing_is_refused(p):
+    with pytest.raises(InputError, match=f"dropout={p}: choose a probability from 0 to 0.99."):
+        MLP(3, 1, dropout=p)

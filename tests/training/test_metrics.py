@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
-from openfate.training.metrics import accuracy, log_loss, probabilities, roc_auc
+from openfate.training.metrics import StreamingAUC, accuracy, log_loss, probabilities, roc_auc
 
 
 def make(n_outputs: int, *leading: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -82,3 +82,55 @@ def test_log_loss_of_confident_mistakes_is_finite(n_outputs):
 def test_scores_that_are_nan_are_worth_nothing():
     assert np.isnan(roc_auc(np.array([np.nan, 0.1, 0.2]), np.array([1, 0, 0])))
     assert np.isnan(accuracy(torch.full((3, 2), torch.nan), torch.zeros(3, dtype=torch.int64)))
+
+
+# ---- in batches ----------------------------------------------------------------------------
+
+score_lists = st.lists(st.floats(-50, 50, width=32), min_size=2, max_size=60)
+
+
+def in_batches(auc: StreamingAUC, scores: np.ndarray, y: np.ndarray) -> StreamingAUC:
+    for part in np.array_split(np.arange(len(scores)), 3):
+        auc.add(scores[part], y[part])
+    return auc
+
+
+@settings(max_examples=25)
+@given(scores=score_lists, seed=st.integers(0, 99))
+def test_the_area_of_batches_is_that_of_all_rows(scores, seed):
+    scores = np.array(scores, np.float32)
+    y = np.random.default_rng(seed).integers(0, 2, len(scores))
+    exact = roc_auc(scores, y)
+    streamed = in_batches(StreamingAUC(), scores, y)
+    assert streamed.value() == pytest.approx(exact, abs=1e-12, nan_ok=True)
+    assert streamed.error == 0
+    binned = in_batches(StreamingAUC(exact=False), scores, y)
+    if not math.isnan(exact):
+        assert abs(binned.value() - exact) <= binned.error + 1e-12
+    assert math.isnan(binned.value()) == math.isnan(exact)
+
+
+def test_bins_lose_next_to_nothing_of_real_scores():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 20_000)
+    scores = (rng.normal(size=20_000) + y).astype(np.float32)
+    binned = in_batches(StreamingAUC(exact=False), scores, y)
+    assert binned.error < 2e-4
+    assert abs(binned.value() - roc_auc(scores, y)) <= binned.error
+
+
+def test_the_log_loss_of_batches_is_that_of_all_rows():
+    scores, y = np.array([-3.0, 0.5, 800.0]), np.array([0, 1, 0])
+    streamed = in_batches(StreamingAUC(), scores, y)
+    each = [math.log1p(math.exp(-3)), math.log1p(math.exp(-0.5)), 800.0]
+    assert streamed.log_loss == pytest.approx(sum(each) / 3)
+    assert streamed.n_rows == 3
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_areas_that_do_not_exist_are_nan(exact):
+    empty, alone, broken = (StreamingAUC(exact) for _ in range(3))
+    alone.add(np.array([0.1, 0.2]), np.array([1, 1]))
+    broken.add(np.array([0.1, np.nan]), np.array([0, 1]))
+    assert all(math.isnan(auc.value()) for auc in (empty, alone, broken))
+    assert math.isnan(empty.log_loss)

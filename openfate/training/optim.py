@@ -1,0 +1,238 @@
+"""Adam on the rows of a large table that a mini-batch touches, and on no others.
+
+Dense Adam moves every row at every step: one without a gradient drifts on with its momentum, which
+decays.  `RowAdam` makes up for the steps that a row missed when the row is next touched,
+
+    m <- b1^k m,   v <- b2^k v,
+    w <- w - lr sum_{i=1..k} (b1^i m / c1_i) / (sqrt(b2^i v / c2_i) + eps),
+    c1_i = 1 - b1^(t+i),  c2_i = 1 - b2^(t+i),
+
+so that a step costs what the batch touches (U rows), not the table (D rows).  Nothing here reads
+files; `state` and `load_state` are plain dicts of tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam as torch_adam
+
+from openfate.errors import InputError
+
+__all__ = ["AdamMode", "RowAdam"]
+
+AdamMode = Literal["exact", "lazy", "dense"]
+
+# After so many steps without a gradient a row has arrived: 0.9^200 of a step is 1e-9 of it.
+_SETTLED = 200
+# The series below is cut after the fourth power of eps / sqrt(v) <= 1/40: 1e-8 of the drift.
+_ORDER, _SMALL = 4, 1 / 40
+
+
+class RowAdam:
+    """Adam over a table (D, C) of which a mini-batch touches some rows.
+
+    ``rows = adam.touch(ids)`` hands out a copy of those rows, a leaf whose gradient each `step`
+    uses; `release` writes the rows back.  Several steps between the two are as cheap as one.
+
+    Parameters
+    ----------
+    table
+        (D, C), changed in place.
+    lr, betas, eps
+        Adam's.
+    mode
+        "exact": what dense Adam computes, up to rounding; "lazy": rows that are
+        not touched stand still, and so do their moments, as torch's SparseAdam; "dense": torch's
+        own Adam over all rows, for comparison.
+
+    Examples
+    --------
+    >>> table = torch.zeros(5, 2)
+    >>> adam = RowAdam(table, lr=0.1)
+    >>> rows = adam.touch(torch.tensor([1, 3]))
+    >>> rows.sum().backward()
+    >>> adam.step()
+    >>> adam.release()
+    >>> table[:, 0].round(decimals=3).tolist()
+    [0.0, -0.10000000149011612, 0.0, -0.10000000149011612, 0.0]
+    """
+
+    def __init__(
+        self,
+        table: Tensor,
+        lr: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        mode: AdamMode = "exact",
+    ) -> None:
+        if mode not in get_args(AdamMode):
+            raise InputError(f"adam={mode!r} is unknown: choose one of {get_args(AdamMode)}.")
+        self.table, self.lr, self.betas, self.eps, self.mode = table, lr, betas, eps, mode
+        self.t = 0  # steps so far
+        self.m, self.v = torch.zeros_like(table), torch.zeros_like(table)
+        # Steps after which a row last had a gradient, and up to which it was brought forward.
+        self.last = torch.zeros(len(table), dtype=torch.int32, device=table.device)
+        self.upto = torch.zeros_like(self.last)
+        self.ids: Tensor | None = None
+        self.rows = self.rows_m = self.rows_v = table[:0]
+
+    def touch(self, ids: Tensor) -> Tensor:
+        """The rows `ids` (U,), each once, as they are after all steps so far: (U, C), a leaf."""
+        if self.ids is not None:
+            raise InputError("rows are touched already: call release first.")
+        self._take(ids)
+        if self.mode == "exact":
+            self._catch_up()
+        self.rows.requires_grad_()
+        return self.rows
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step of Adam with the gradient of the touched rows, which is then forgotten."""
+        grad, self.rows.grad = self.rows.grad, None
+        self.t += 1
+        if grad is None:
+            grad = torch.zeros_like(self.rows)
+        if self.mode == "dense":
+            self._dense_step(grad)
+            return
+        _fused(self.rows, grad, self.rows_m, self.rows_v, self)
+
+    @torch.no_grad()
+    def release(self) -> None:
+        """Write the touched rows back into the table."""
+        if self.ids is None:
+            return
+        self._write(self.ids, touched=True)
+        self.ids = None
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Bring all rows forward to now, so that the table can be read."""
+        self.release()
+        if self.mode != "exact":
+            return
+        moving = (self.upto < self.t) & (self.upto - self.last < _SETTLED) & (self.last > 0)
+        for ids in torch.split(moving.nonzero()[:, 0], 1 << 16):  # WHY: pieces that a cache holds
+            self._take(ids)
+            self._catch_up()
+            self._write(ids, touched=False)
+        self.ids = None
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a run needs to go on from here exactly; the tensors are the live ones."""
+        t = torch.tensor(self.t)
+        return {"t": t, "m": self.m, "v": self.v, "last": self.last, "upto": self.upto}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` returned; the table is the caller's to restore."""
+        self.t, self.ids = int(state["t"]), None
+        for name in ("m", "v", "last", "upto"):
+            getattr(self, name).copy_(state[name])
+
+    # ---- inside ----------------------------------------------------------------------------
+
+    def _take(self, ids: Tensor) -> None:
+        self.ids = ids
+        self.rows, self.rows_m, self.rows_v = (
+            whole.detach().index_select(0, ids) for whole in (self.table, self.m, self.v)
+        )
+
+    def _write(self, ids: Tensor, touched: bool) -> None:
+        own = self.rows.detach()
+        for whole, part in ((self.table, own), (self.m, self.rows_m), (self.v, self.rows_v)):
+            whole.index_copy_(0, ids, part)
+        self.upto.index_fill_(0, ids, self.t)
+        if touched:
+            self.last.index_fill_(0, ids, self.t)
+
+    def _dense_step(self, grad: Tensor) -> None:
+        assert self.ids is not None
+        whole = torch.zeros_like(self.table).index_copy_(0, self.ids, grad)
+        _fused(self.table, whole, self.m, self.v, self)
+        self._take(self.ids)
+        self.rows.requires_grad_()
+
+    @torch.no_grad()
+    def _catch_up(self) -> None:
+        """Make up, in the taken copy, for the steps that its rows missed."""
+        assert self.ids is not None
+        last, upto = self.last.index_select(0, self.ids), self.upto.index_select(0, self.ids)
+        missed = torch.where(last > 0, self.t - upto, 0)
+        # A row moves for _SETTLED steps after its last gradient; from then on only moments decay.
+        moves = torch.minimum(missed, (last + _SETTLED - upto).clamp(min=0))
+        if not bool(missed.any()):
+            return
+        root = self.rows_v.sqrt()
+        # WHY: elements that never had a gradient (v = 0) do not move and are never in the way.
+        tiny = ((root < self.eps / _SMALL) & (root > 0)).any(1) & (moves > 0)
+        self._drift(root, upto, torch.where(tiny, 0, moves))
+        self._add_up(tiny.nonzero()[:, 0], root, upto, moves)
+        b1, b2 = self.betas
+        table = torch.arange(int(missed.max()) + 1, dtype=torch.float64, device=missed.device)
+        for moment, beta in ((self.rows_m, b1), (self.rows_v, b2)):
+            moment.mul_((beta**table).to(moment.dtype)[missed.long(), None])
+
+    def _drift(self, root: Tensor, upto: Tensor, moves: Tensor) -> None:
+        """The sum over missed steps in closed form, as a series in eps / sqrt(v)."""
+        if not bool(moves.any()):
+            return
+        # WHY: one number for each (upto, moves); `unique` over two rows takes 25 times as long.
+        key = upto.long() * (_SETTLED + 1) + moves
+        kinds, which = torch.unique(key, return_inverse=True)
+        upto, moves = kinds // (_SETTLED + 1), kinds % (_SETTLED + 1)
+        terms = self._terms(upto, moves).to(root.dtype)  # (kinds, _ORDER + 1)
+        x = self.eps / root.clamp(min=torch.finfo(root.dtype).tiny)
+        x.masked_fill_(root == 0, 0)
+        total = terms[which, _ORDER, None].expand_as(x)
+        for order in reversed(range(_ORDER)):
+            total = torch.addcmul(terms[which, order, None], total, x, value=-1)
+        # m x / eps is m / sqrt(v): zero for an element that never had a gradient.
+        self.rows.sub_(self.rows_m * x * total, alpha=self.lr / self.eps)
+
+    def _terms(self, upto: Tensor, moves: Tensor) -> Tensor:
+        """S_p = sum_{i=1..k} b1^i / c1_i q_i^(p+1), q_i = sqrt(c2_i / b2^i), p = 0 .. _ORDER."""
+        b1, b2 = self.betas
+        i = torch.arange(1, int(moves.max()) + 1, dtype=torch.float64, device=upto.device)
+        at = upto[:, None].double() + i
+        q = ((1 - b2**at) / b2**i).sqrt()
+        first = b1**i / (1 - b1**at) * (i <= moves[:, None])
+        return torch.stack([(first * q ** (p + 1)).sum(1) for p in range(_ORDER + 1)], 1)
+
+    def _add_up(self, rows: Tensor, root: Tensor, upto: Tensor, moves: Tensor) -> None:
+        """The sum over missed steps term by term, where gradients are so small that eps rules."""
+        b1, b2 = self.betas
+        i = torch.arange(1, _SETTLED + 1, dtype=torch.float64, device=rows.device)
+        # WHY: pieces of a megabyte, which a cache holds, with all steps of a row side by side.
+        for part in torch.split(rows, max(1, (1 << 18) // (_SETTLED * root.size(1)))):
+            at = upto[part, None].double() + i  # (n, steps)
+            size = b1**i / (1 - b1**at) * (i <= moves[part, None])
+            decay = (b2**i / (1 - b2**at)).sqrt()
+            size, decay = size.to(root.dtype)[:, None], decay.to(root.dtype)[:, None]
+            terms = size / (root[part, :, None] * decay).add_(self.eps)  # (n, C, steps)
+            self.rows[part] -= self.lr * self.rows_m[part] * terms.sum(-1)
+
+
+def _fused(w: Tensor, grad: Tensor, m: Tensor, v: Tensor, adam: RowAdam) -> None:
+    """Step number `adam.t`, by torch's own kernel: one pass over w, g, m and v."""
+    (b1, b2), before = adam.betas, torch.tensor(float(adam.t - 1), device=w.device)
+    torch_adam(
+        [w.detach()],
+        [grad],
+        exp_avgs=[m],
+        exp_avg_sqs=[v],
+        max_exp_avg_sqs=[],
+        state_steps=[before],
+        fused=True,
+        amsgrad=False,
+        maximize=False,
+        weight_decay=0.0,
+        lr=adam.lr,
+        eps=adam.eps,
+        beta1=b1,
+        beta2=b2,
+    )

@@ -1,0 +1,335 @@
+"""Algorithm 1 over a stream of mini-batches: click prediction with millions of features.
+
+A mini-batch of B rows is a graph of its own, which holds only the U features that the rows touch
+(PAPER: "instance-level mini-batch partition"); its embeddings are copied out of W once, stepped in
+the copy and written back.  A new feature owns no row of W.  Everything random is drawn from a seed
+of the iteration, so that a run goes on from a checkpoint as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from openfate.errors import InputError, OpenFATEError
+from openfate.graph.bipartite import Bipartite, Edges
+from openfate.models.fate import FATE
+from openfate.training import checkpoint as saved
+from openfate.training.batches import Batch, Batches, prepared
+from openfate.training.checkpoint import Checkpoint
+from openfate.training.dropedge import drop_edges
+from openfate.training.masking import k_shot, n_fold
+from openfate.training.metrics import StreamingAUC, log_loss
+from openfate.training.optim import RowAdam
+from openfate.training.settings import StreamSettings
+
+__all__ = ["Step", "StreamHistory", "predict_stream", "train_stream"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happened at one mini-batch; `auc` and `validation_loss` are nan where none was due."""
+
+    number: int  # mini-batches so far, over all epochs
+    epoch: int
+    loss: float  # mean over the steps of the mini-batch
+    auc: float = math.nan
+    validation_loss: float = math.nan
+
+
+@dataclass
+class StreamHistory:
+    """The validated mini-batches of a run, and the one whose weights were kept (0: the last)."""
+
+    validations: list[Step] = field(default_factory=list)
+    best: int = 0
+    n_steps: int = 0
+    seconds: float = 0.0
+    stopped_early: bool = False
+
+
+def train_stream(
+    model: FATE,
+    batches: Callable[[int], Batches],
+    settings: StreamSettings,
+    *,
+    validation: Callable[[], Batches] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    resume: Checkpoint | None = None,
+    on_step: Callable[[Step], None] | None = None,
+    on_checkpoint: Callable[[Checkpoint], None] | None = None,
+) -> StreamHistory:
+    """Train a model with Algorithm 1, mini-batch by mini-batch; keep the weights of the best AUC.
+
+    Parameters
+    ----------
+    model
+        Trained in place, for clicks: one output.
+    batches
+        The mini-batches of an epoch, a function of its number from 1: each ids (B, d), column f
+        holding the observed feature of field f, and labels (B,) of 0 and 1.  The same number must
+        give the same batches.  A batch of fewer than two rows is passed over: BatchNorm needs two.
+    settings
+        `StreamSettings`.
+    validation
+        Batches in which ids from D on are new features; each batch is a graph of its own.
+    seed
+        Of masks, DropEdge and Dropout.
+    device
+        Where to train; the model is moved there.
+    resume
+        A checkpoint of the same run, made with the same settings (but for `epochs`), seed and
+        batches: what follows is what would have followed.
+    on_step
+        Called after each mini-batch.
+    on_checkpoint
+        Called with the run so far as flat tensors.  They are the live ones: write or copy them
+        before returning.
+
+    Examples
+    --------
+    >>> from openfate.models import MLP, GraphSAGE
+    >>> from openfate.training.batches import array_batches
+    >>> ids, y = np.array([[0, 2], [1, 2], [0, 3], [1, 3]] * 4), np.array([0, 1, 0, 1] * 4)
+    >>> model = FATE(4, MLP(8, 1, batch_norm=True), GraphSAGE(8), recompose="all")
+    >>> settings = StreamSettings(n_kept=1, epochs=2, validate_every=1)
+    >>> history = train_stream(
+    ...     model, array_batches(ids, y, 8, seed=0), settings, validation=lambda: [(ids, y)]
+    ... )
+    >>> history.n_steps
+    4
+    """
+    run = _StreamRun(model, settings, seed, device)
+    theta, table, omega = run.theta, run.table, run.omega
+    if resume is not None:
+        run.load(resume)
+    started = time.perf_counter()
+    # WHY: fork_rng, because Dropout draws from torch's own generator.
+    with torch.random.fork_rng(_cuda(device)), closing(run.batches(batches)) as stream:
+        try:
+            for batch in stream:
+                losses = []
+                omega.zero_grad()
+                table.touch(batch.ids)
+                for kept in run.masks(batch):
+                    theta.zero_grad()
+                    loss = log_loss(run.logits(batch.X, kept), batch.y)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    theta.step()  # phi and W: at every mask
+                    table.step()
+                    losses.append(loss.detach())
+                omega.step()  # omega: once, with the accumulated gradient
+                table.release()
+                step = run.end_of_batch(float(torch.stack(losses).mean()), validation)
+                if on_step is not None:
+                    on_step(step)
+                if run.out_of_patience():
+                    break
+                if on_checkpoint is not None and step.number % settings.checkpoint_every == 0:
+                    on_checkpoint(run.checkpoint())
+        finally:  # also when interrupted: what was best so far is what the caller has
+            run.restore_best()
+            run.history.seconds += time.perf_counter() - started
+    return run.history
+
+
+def _cuda(device: torch.device | str) -> list[torch.device]:
+    at = torch.device(device)
+    return [at] if at.type == "cuda" else []
+
+
+class _StreamRun:
+    """The state of one run: optimizers, how far it is, and the best weights so far."""
+
+    def __init__(
+        self, model: FATE, settings: StreamSettings, seed: int, device: torch.device | str
+    ) -> None:
+        if model.backbone.n_outputs != 1:
+            raise InputError(f"clicks need one output, the model has {model.backbone.n_outputs}.")
+        self.model, self.settings, self.seed = model.to(device), settings, seed
+        self.device = device
+        self.table = RowAdam(model.W.detach(), settings.lr, mode=settings.adam)
+        self.theta = torch.optim.Adam(model.backbone.parameters(), settings.lr, fused=True)
+        g = list(model.extrapolator.parameters()) if model.extrapolator is not None else []
+        # WHY: Adam refuses an empty list, which is what a plain network has.
+        self.omega = torch.optim.Adam(
+            g or [torch.zeros(1)], settings.lr_extrapolator, fused=bool(g)
+        )
+        self.mask_rng, self.edge_rng = torch.Generator(), torch.Generator(device)
+        self.epoch, self.done_in_epoch = 1, 0
+        self.history = StreamHistory()
+        self.best_auc, self.best_state = -math.inf, dict[str, Tensor]()
+
+    # ---- what a step needs -------------------------------------------------------------------
+
+    def batches(self, source: Callable[[int], Batches]) -> Generator[Batch]:
+        """The mini-batches that are still to come, each with seeds of its own."""
+        for epoch in range(self.epoch, self.settings.epochs + 1):
+            if epoch > self.epoch:
+                self.epoch, self.done_in_epoch = epoch, 0
+            usable = (batch for batch in source(epoch) if len(batch[1]) > 1)
+            rest = itertools.islice(usable, self.done_in_epoch, None)
+            for batch in prepared(rest, self.device, self.settings.n_ahead):
+                self._start(batch)
+                yield batch
+
+    def _start(self, batch: Batch) -> None:
+        D = len(self.model.W)
+        if int(batch.ids[-1]) >= D:
+            raise InputError(
+                f"a training row has the feature id {int(batch.ids[-1])}, but the model's observed "
+                f"ids end at {D - 1}: make the model for all features of the training rows."
+            )
+        self.done_in_epoch += 1
+        self.history.n_steps += 1
+        seeds = np.random.SeedSequence([self.seed, self.history.n_steps]).generate_state(3)
+        torch.manual_seed(int(seeds[0]))  # Dropout's
+        self.mask_rng.manual_seed(int(seeds[1]))
+        self.edge_rng.manual_seed(int(seeds[2]))
+        self.model.train()
+
+    def masks(self, batch: Batch) -> Tensor:
+        """(S, U): which features of the mini-batch each of its steps may use."""
+        s, X = self.settings, batch.X
+        if s.masking == "none":
+            return torch.ones(1, X.n_features, dtype=torch.bool, device=self.device)
+        if s.masking == "n_fold":
+            return n_fold(X.n_features, s.n_folds, self.mask_rng).to(self.device)
+        assert s.n_kept is not None and X.field_of is not None
+        n_fields = X.n_edges // X.n_rows
+        fields = k_shot(torch.arange(n_fields), s.n_kept, s.n_draws, self.mask_rng)
+        return fields.to(self.device)[:, X.field_of]
+
+    def logits(self, X: Bipartite, kept: Tensor) -> Tensor:
+        """What the touched rows of W predict under one mask, with DropEdge and Dropout."""
+        if self.settings.masking == "k_shot" and self.settings.reading == "columns":
+            X = X.keep_features(kept)
+        edges = Edges.of(X)
+        if self.model.extrapolator is not None:
+            edges = drop_edges(X, self.settings.drop_edge, self.edge_rng)
+        out: Tensor = self.model(X, kept, edges, self.table.rows)
+        return out
+
+    # ---- between mini-batches ------------------------------------------------------------------
+
+    def end_of_batch(self, loss: float, validation: Callable[[], Batches] | None) -> Step:
+        """Validate where it is due, and note the weights if they are the best so far."""
+        number, settings = self.history.n_steps, self.settings
+        if not math.isfinite(loss):
+            raise OpenFATEError(
+                f"training diverged: the loss of mini-batch {number} is {loss}. "
+                f"Lower lr={settings.lr} or lr_extrapolator={settings.lr_extrapolator}."
+            )
+        step = Step(number, self.epoch, loss)
+        if validation is None or number % settings.validate_every:
+            return step
+        self.table.settle()  # WHY: rows that wait for their drift are not what the model has
+        score = StreamingAUC()
+        options: dict[str, Any] = {"device": self.device, "n_ahead": settings.n_ahead}
+        for logits, y in predict_stream(self.model, validation(), **options):
+            score.add(logits, y)
+        step = replace(step, auc=score.value(), validation_loss=score.log_loss)
+        self.history.validations.append(step)
+        if step.auc > self.best_auc:  # PAPER: "the highest ROC-AUC on validation dataset"
+            self.best_auc, self.history.best = step.auc, number
+            state = self.model.state_dict()
+            self.best_state = {name: value.clone() for name, value in state.items()}
+        return step
+
+    def out_of_patience(self) -> bool:
+        """Whether none of the last validations was better than the best."""
+        patience = self.settings.patience
+        if patience is None:
+            return False
+        since = sum(step.number > self.history.best for step in self.history.validations)
+        self.history.stopped_early = since >= patience
+        return self.history.stopped_early
+
+    def restore_best(self) -> None:
+        """Put the weights of the best validation, or the last ones, into the model."""
+        self.table.settle()
+        if self.best_state:
+            self.model.load_state_dict(self.best_state)
+        self.model.eval()
+
+    # ---- checkpoints -----------------------------------------------------------------------
+
+    def checkpoint(self) -> Checkpoint:
+        """The run so far; the tensors are the live ones."""
+        history = self.history
+        parts = {
+            "model": self.model.state_dict(),
+            "rows": self.table.state(),
+            "theta": saved.optimizer_state(self.theta),
+            "omega": saved.optimizer_state(self.omega),
+            "best": self.best_state,
+        }
+        flat = {f"{part}.{key}": v for part, tensors in parts.items() for key, v in tensors.items()}
+        validations = [astuple(step) for step in history.validations]
+        progress = [self.epoch, self.done_in_epoch, history.n_steps, history.best]
+        flat["progress"] = torch.tensor(progress)
+        flat["validations"] = torch.tensor(validations, dtype=torch.float64).view(-1, 5)
+        flat["about"] = saved.to_text(self._about())
+        return flat
+
+    def _about(self) -> dict[str, Any]:
+        settings = asdict(self.settings)
+        del settings["epochs"], settings["n_ahead"]  # neither changes what a mini-batch does
+        return {"seed": self.seed, **settings}
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        saved.check_same(saved.from_text(checkpoint["about"]), self._about())
+        self.model.load_state_dict(saved.part(checkpoint, "model"))
+        self.table.load_state(saved.part(checkpoint, "rows"))
+        saved.load_optimizer(self.theta, saved.part(checkpoint, "theta"))
+        saved.load_optimizer(self.omega, saved.part(checkpoint, "omega"))
+        best = saved.part(checkpoint, "best")
+        self.best_state = {name: v.to(self.device, copy=True) for name, v in best.items()}
+        self.epoch, self.done_in_epoch, n_steps, number = checkpoint["progress"].tolist()
+        rows = checkpoint["validations"].tolist()
+        steps = [Step(int(n), int(epoch), *scores) for n, epoch, *scores in rows]
+        self.history = StreamHistory(steps, number, n_steps)
+        self.best_auc = max((s.auc for s in steps if s.number == number), default=-math.inf)
+
+
+@torch.no_grad()
+def predict_stream(
+    model: FATE,
+    batches: Batches,
+    *,
+    drop_new: bool = False,
+    device: torch.device | str = "cpu",
+    n_ahead: int = 2,
+) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Logits (B,) of each mini-batch from its own graph, beside its labels (B,).
+
+    PAPER: the graph at inference is the mini-batch: a prediction depends on the rows that it comes
+    with.  `openfate.models.running` has predictions that do not.
+
+    Parameters
+    ----------
+    batches
+        ids (B, d) and labels (B,); ids from D on are new features.
+    drop_new
+        Leave the new features out, the control that tells what extrapolation adds.
+    """
+    model.eval()
+    for batch in prepared(batches, device, n_ahead, least=1):
+        observed = batch.ids < len(model.W)
+        W = model.W.new_zeros(len(batch.ids), model.W.size(1))
+        W[observed] = model.W[batch.ids[observed]]
+        X = batch.X.keep_features(observed) if drop_new else batch.X
+        logits = model(X, observed, Edges.of(X), W)
+        yield logits[:, 0].float().cpu().numpy(), batch.y.cpu().numpy()

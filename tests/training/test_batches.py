@@ -1,0 +1,122 @@
+"""Mini-batches: shuffled arrays, graphs of touched features, and reading ahead."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openfate.errors import InputError
+from openfate.training.batches import Batch, array_batches, prepared, read_ahead
+
+IDS = np.array([[0, 5], [1, 5], [0, 7], [2, 6], [1, 6]], np.int32)
+Y = np.array([0, 1, 1, 0, 1])
+
+
+@given(batch_size=st.integers(1, 7), seed=st.integers(0, 99), epoch=st.integers(1, 3))
+def test_an_epoch_holds_every_row_once(batch_size, seed, epoch):
+    batches = list(array_batches(IDS, Y, batch_size, seed)(epoch))
+    rows = [(*ids, label) for table, y in batches for ids, label in zip(table, y, strict=True)]
+    assert sorted(rows) == sorted((*ids, label) for ids, label in zip(IDS, Y, strict=True))
+    assert [len(y) for _, y in batches[:-1]] == [batch_size] * (len(batches) - 1)
+
+
+def test_epochs_differ_and_repeat():
+    epochs = array_batches(np.arange(40)[:, None], np.arange(40) % 2, 40, seed=1)
+    one, again, other = (next(iter(epochs(number)))[0][:, 0].tolist() for number in (1, 1, 2))
+    assert one == again and one != other
+
+
+def test_without_a_seed_the_order_is_kept():
+    tables = [ids for ids, _ in array_batches(IDS, Y, 2)(1)]
+    assert np.array_equal(np.concatenate(tables), IDS)
+
+
+def test_a_batch_holds_only_what_it_touches(device):
+    batch = Batch.of(IDS[:2], Y[:2], device)
+    assert batch.ids.tolist() == [0, 1, 5] and batch.X.n_features == 3 and len(batch) == 2
+    assert batch.y.dtype == torch.float32 and batch.X.field_of.tolist() == [0, 0, 1]
+
+
+def test_short_batches_are_passed_over():
+    lengths = [len(b) for b in prepared(array_batches(IDS, Y, 2)(1), n_ahead=0, least=2)]
+    assert lengths == [2, 2]
+
+
+# ---- reading ahead -------------------------------------------------------------------------
+
+
+@given(items=st.lists(st.integers(), max_size=20), n_ahead=st.integers(1, 4))
+def test_reading_ahead_changes_nothing(items, n_ahead):
+    assert list(read_ahead(items, n_ahead)) == items
+
+
+def wait_for(condition) -> bool:
+    """True as soon as it holds; False after five seconds."""
+    end = time.monotonic() + 5
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return bool(condition())
+
+
+def test_items_are_fetched_before_they_are_asked_for_but_not_too_many():
+    fetched = []
+    items = read_ahead((fetched.append(i) or i for i in range(100)), n_ahead=2)
+    assert next(items) == 0
+    assert wait_for(lambda: len(fetched) >= 3)
+    time.sleep(0.05)
+    assert len(fetched) <= 5  # one handed out, two waiting, one in the hand
+
+
+def readers() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "openfate-read-ahead"]
+
+
+def test_the_thread_ends_when_the_reader_leaves_half_way():
+    items = read_ahead(iter(range(10**9)))
+    next(items)
+    assert readers()
+    items.close()
+    assert wait_for(lambda: not readers())
+
+
+def test_an_error_comes_where_its_item_would_have_come():
+    def broken():
+        yield 1
+        raise OSError("disk")
+
+    items = read_ahead(broken())
+    assert next(items) == 1
+    with pytest.raises(OSError, match="disk"):
+        next(items)
+
+
+@pytest.mark.parametrize(
+    ("ids", "y", "message"),
+    [
+        (
+            IDS[:, 0],
+            Y,
+            "a batch's ids have the shape (5,) and the type int32: "
+            "give whole numbers (rows, fields).",
+        ),
+        (IDS, Y[:3], "a batch of 5 rows has labels of the shape (3,)."),
+        (IDS, Y * 2, "a label is 2: clicks are 0 or 1."),
+        (IDS - 1, Y, "feature id -1: ids are whole numbers from 0."),
+    ],
+)
+def test_bad_batches_are_named(ids, y, message):
+    with pytest.raises(InputError) as error:
+        Batch.of(ids, y)
+    assert str(error.value) == message
+
+
+def test_a_batch_size_below_one_is_refused():
+    with pytest.raises(InputError) as error:
+        array_batches(IDS, Y, 0)
+    assert str(error.value) == "batch_size=0: choose 1 or more."

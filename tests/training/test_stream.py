@@ -1,0 +1,340 @@
+"""Training on a stream against a slow, dense twin; validation, checkpoints and resuming."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from reference import assert_near, bipartite
+from torch import Tensor, nn
+
+from openfate.errors import InputError, OpenFATEError
+from openfate.graph.bipartite import Bipartite, Edges
+from openfate.models import FATE, MLP, Backbone, DeepFM, GraphSAGE
+from openfate.training.batches import array_batches
+from openfate.training.dropedge import drop_edges
+from openfate.training.masking import k_shot, n_fold
+from openfate.training.metrics import log_loss, roc_auc
+from openfate.training.optim import RowAdam
+from openfate.training.settings import StreamSettings
+from openfate.training.stream import Step, predict_stream, train_stream
+
+N_FIELDS, SIZE, H, SEED = 4, 6, 3, 5
+D = N_FIELDS * SIZE
+FIELDS = torch.arange(D) // SIZE
+# A bias before BatchNorm has no gradient but rounding's, which Adam scales up.
+ROUNDING = 1e-5
+BASE = StreamSettings(n_kept=2, n_draws=3, lr=0.02, lr_extrapolator=0.01, epochs=3, n_ahead=0)
+
+
+def rows(seed: int, n: int = 20, n_values: int = SIZE) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (n, fields), of which those of the last field tell the label, and labels."""
+    rng = np.random.default_rng(seed)
+    value = rng.integers(0, n_values, (n, N_FIELDS))
+    y = (value[:, -1] % 2 ^ (rng.random(n) < 0.1)).astype(np.int64)
+    return (value + SIZE * np.arange(N_FIELDS)).astype(np.int32), y
+
+
+def later(seed: int = 8, n: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in which some ids are new: from D on."""
+    ids, y = rows(seed, n)
+    new = np.random.default_rng(seed).random(ids.shape) < 0.2
+    return np.where(new, D + np.arange(N_FIELDS), ids).astype(np.int32), y
+
+
+def plain() -> Backbone:
+    return MLP(H, 1, (5,), batch_norm=True)
+
+
+def make(kind: Callable[[], Backbone] = plain, extrapolator: bool = True) -> FATE:
+    """In double precision, so that two algorithms that agree agree to many digits."""
+    torch.manual_seed(0)
+    backbone = kind()
+    g = GraphSAGE(backbone.width) if extrapolator else None
+    return FATE(D, backbone, g, recompose="all").double()
+
+
+def distance(one: nn.Module, other: nn.Module) -> float:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return max(float((a.double() - b.double()).abs().max()) for a, b in pairs)
+
+
+# ---- the algorithm ---------------------------------------------------------------------------
+
+
+def draw(s: StreamSettings, ids: Tensor, rng: torch.Generator) -> Tensor:
+    """(S, D) over all features, from masks over the touched ones."""
+    masks = torch.ones(1, D, dtype=torch.bool)
+    if s.masking == "k_shot":
+        return k_shot(torch.arange(N_FIELDS), s.n_kept, s.n_draws, rng)[:, FIELDS]
+    if s.masking == "n_fold":
+        masks = torch.ones(s.n_folds, D, dtype=torch.bool)
+        masks[:, ids] = n_fold(len(ids), s.n_folds, rng)
+    return masks
+
+
+def slow_stream(model: FATE, batches, s: StreamSettings) -> FATE:
+    """Dense W, dense gradients and dense Adam over all features, on a copy of the model."""
+    model = copy.deepcopy(model).train()
+    theta = torch.optim.Adam([model.W, *model.backbone.parameters()], s.lr)
+    g = [] if model.extrapolator is None else list(model.extrapolator.parameters())
+    omega = torch.optim.Adam([*g, torch.zeros(1)], s.lr_extrapolator)
+    number = 0
+    for epoch in range(1, s.epochs + 1):
+        for table, y in batches(epoch):
+            number += 1
+            seeds = np.random.SeedSequence([SEED, number]).generate_state(3).tolist()
+            torch.manual_seed(seeds[0])
+            mask_rng, edge_rng = (torch.Generator().manual_seed(i) for i in seeds[1:])
+            X, ids = Bipartite.from_fixed(torch.from_numpy(table))
+            whole = torch.zeros(len(table), D).scatter_(1, torch.from_numpy(table).long(), 1)
+            omega.zero_grad()
+            for kept in draw(s, ids.long(), mask_rng):
+                columns = s.reading == "columns"
+                dense = whole * kept if columns else whole
+                edges = Edges.of(bipartite(dense))
+                if model.extrapolator is not None:
+                    X_s = X.keep_features(kept[ids.long()]) if columns else X
+                    left = drop_edges(X_s, s.drop_edge, edge_rng).to_rows
+                    edges = Edges.of(bipartite(dense_of(left, ids)))
+                theta.zero_grad()
+                log_loss(model(bipartite(dense), kept, edges), torch.from_numpy(y)).backward()
+                theta.step()
+            omega.step()
+    return model.eval()
+
+
+def dense_of(graph: Bipartite, ids: Tensor) -> Tensor:
+    X = torch.zeros(graph.n_rows, D)
+    for i in range(graph.n_rows):
+        for edge in range(int(graph.row_ptr[i + 1]), int(graph.row_ptr[i + 2])):
+            if (node := int(graph.feature[edge])) > 0:
+                X[i, int(ids[node - 1])] = 1
+    return X
+
+
+VARIANTS = {
+    "k-shot": {},
+    "k-shot columns": {"reading": "columns"},
+    "n-fold": {"masking": "n_fold", "n_folds": 3},
+    "no masking": {"masking": "none"},
+    "no DropEdge": {"drop_edge": 0.0},
+    "dense Adam": {"adam": "dense"},
+    "read ahead": {"n_ahead": 2},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_equal_those_of_a_dense_table_and_dense_adam(variant):
+    settings = replace(BASE, **VARIANTS[variant])
+    batches, model = array_batches(*rows(0), 6, seed=1), make()
+    start, expected = copy.deepcopy(model), slow_stream(model, batches, settings)
+    train_stream(model, batches, settings, seed=SEED)
+    assert distance(model, expected) < ROUNDING
+    assert distance(model, start) > 1e-2
+
+
+@pytest.mark.parametrize("masking", ["none", "k_shot"])
+def test_a_plain_network_equals_its_dense_twin(masking):
+    settings, model = replace(BASE, masking=masking), make(extrapolator=False)
+    batches = array_batches(*rows(0), 6, seed=1)
+    expected = slow_stream(model, batches, settings)
+    train_stream(model, batches, settings, seed=SEED)
+    assert distance(model, expected) < ROUNDING
+
+
+def test_a_backbone_with_linear_weights_and_dropout_equals_its_dense_twin():
+    model = make(lambda: DeepFM(H, hidden=(8,), dropout=0.3))
+    batches = array_batches(*rows(0), 6, seed=1)
+    expected = slow_stream(model, batches, BASE)
+    train_stream(model, batches, BASE, seed=SEED)
+    assert distance(model, expected) < ROUNDING
+    assert model.W[:, H].any()
+
+
+def test_lazy_adam_differs_from_dense():
+    models = [make(), make()]
+    for model, adam in zip(models, ["lazy", "exact"], strict=True):
+        train_stream(model, array_batches(*rows(0), 6), replace(BASE, adam=adam))
+    assert distance(*models) > 1e-4
+
+
+def test_a_feature_that_no_row_has_keeps_its_start():
+    ids, y = rows(0)
+    model = make()
+    start = model.W[1].detach().clone()
+    train_stream(model, array_batches(np.where(ids == 1, 0, ids), y, 6), BASE)
+    assert torch.equal(model.W[1], start)
+
+
+def test_the_callers_random_numbers_are_left_alone():
+    model = make(lambda: MLP(H, 1, (5,), dropout=0.5))
+    state = torch.get_rng_state()
+    train_stream(model, array_batches(*rows(0), 6), BASE)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# ---- validation ------------------------------------------------------------------------------
+
+
+def test_prediction_of_a_batch_is_the_graph_with_new_features(device):
+    model, (ids, y) = make().eval(), later()
+    ((logits, labels),) = predict_stream(model.to(device), [(ids, y)], device=device)
+    dense = torch.zeros(len(ids), D + N_FIELDS).scatter_(1, torch.from_numpy(ids).long(), 1)
+    graph = bipartite(dense, device)
+    with torch.no_grad():
+        expected = model.predict(graph, model.extrapolate(graph))[:, 0].cpu()
+    assert_near(torch.from_numpy(logits), expected, 1e-6)
+    assert labels.tolist() == y.tolist()
+
+
+def test_new_features_can_be_dropped():
+    model, (ids, y) = make().eval(), later()
+    ((logits, _),) = predict_stream(model, [(ids, y)], drop_new=True)
+    dense = torch.zeros(len(ids), D + N_FIELDS).scatter_(1, torch.from_numpy(ids).long(), 1)
+    graph = bipartite(dense[:, :D])
+    with torch.no_grad():
+        expected = model(graph, torch.ones(D, dtype=torch.bool), Edges.of(graph))[:, 0]
+    assert_near(torch.from_numpy(logits), expected, 1e-6)
+
+
+def run_validated(settings: StreamSettings, **options):
+    model, snapshots, steps = make(), {}, []
+
+    def on_step(step: Step) -> None:
+        steps.append(step)
+        snapshots[step.number] = copy.deepcopy(model.state_dict())
+
+    source = array_batches(*rows(0), 6, seed=1)
+    history = train_stream(
+        model, source, settings, validation=lambda: [later()], on_step=on_step, **options
+    )
+    return model, history, steps, snapshots
+
+
+def test_the_weights_of_the_best_area_are_kept():
+    model, history, steps, snapshots = run_validated(replace(BASE, validate_every=3, lr=0.1))
+    due = [step for step in steps if step.number % 3 == 0]
+    assert history.validations == due and len(steps) == history.n_steps == 12
+    assert all(math.isnan(step.auc) for step in steps if step not in due)
+    best = max(due, key=lambda step: step.auc)
+    assert history.best == best.number
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, snapshots[best.number][name])
+
+
+def test_the_area_is_that_of_the_model_at_that_time():
+    model, history, *_ = run_validated(replace(BASE, validate_every=3))
+    ((logits, y),) = predict_stream(model, [later()])
+    best = next(step for step in history.validations if step.number == history.best)
+    assert best.auc == roc_auc(logits, y)
+    assert best.validation_loss == pytest.approx(
+        float(log_loss(torch.from_numpy(logits)[:, None].double(), torch.from_numpy(y)))
+    )
+
+
+def test_validation_changes_the_run_by_rounding_alone():
+    never, bare = run_validated(replace(BASE, validate_every=10**6))[0], make()
+    train_stream(bare, array_batches(*rows(0), 6, seed=1), BASE)
+    assert distance(never, bare) == 0
+    often, seen = make(), []
+    train_stream(
+        often,
+        array_batches(*rows(0), 6, seed=1),
+        replace(BASE, validate_every=1),
+        validation=lambda: [later()],
+        on_step=lambda step: seen.append(copy.deepcopy(often)),
+    )
+    assert distance(seen[-1].eval(), bare) < ROUNDING
+
+
+def test_patience_ends_a_run():
+    settings = replace(BASE, validate_every=1, patience=2, epochs=50, lr=1.0)
+    _, history, steps, _ = run_validated(settings)
+    assert history.stopped_early and len(steps) == history.best + 2
+
+
+def test_an_interrupted_run_leaves_the_best_weights_so_far():
+    model = make()
+
+    def stop(step: Step) -> None:
+        if step.number == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_stream(model, array_batches(*rows(0), 6), BASE, on_step=stop)
+    short = make()
+    ids, y = rows(0)
+    calls = list(array_batches(ids, y, 6)(1)) + list(array_batches(ids, y, 6)(2))[:1]
+    train_stream(short, lambda epoch: calls, replace(BASE, epochs=1))
+    assert distance(model, short) == 0
+
+
+# ---- bad input -------------------------------------------------------------------------------
+
+
+def test_a_row_alone_and_an_empty_batch_are_passed_over():
+    ids, y = rows(0)
+    parts = [(ids[:6], y[:6]), (ids[:0], y[:0]), (ids[6:7], y[6:7]), (ids[7:12], y[7:12])]
+    history = train_stream(make(), lambda epoch: parts, replace(BASE, epochs=2))
+    assert history.n_steps == 4
+
+
+def test_a_loss_that_is_not_finite_ends_the_run():
+    model = make()
+    with torch.no_grad():
+        model.W[:] = math.nan
+    with pytest.raises(OpenFATEError, match="training diverged: the loss of mini-batch 1 is nan"):
+        train_stream(model, array_batches(*rows(0), 6), BASE)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (
+            lambda: train_stream(make(), lambda epoch: [later()], BASE),
+            f"a training row has the feature id {D + N_FIELDS - 1}, but the model's observed ids "
+            f"end at {D - 1}: make the model for all features of the training rows.",
+        ),
+        (
+            lambda: train_stream(make(lambda: MLP(H, 2)), array_batches(*rows(0), 6), BASE),
+            "clicks need one output, the model has 2.",
+        ),
+        (
+            lambda: StreamSettings(),
+            "masking='k_shot' needs n_kept, the number of fields to keep.",
+        ),
+        (
+            lambda: StreamSettings(masking="leave_out"),
+            "masking='leave_out' is unknown: choose one of ('k_shot', 'n_fold', 'none').",
+        ),
+        (
+            lambda: replace(BASE, adam="sgd"),
+            "adam='sgd' is unknown: choose one of ('exact', 'lazy', 'dense').",
+        ),
+        (
+            lambda: replace(BASE, validate_every=0),
+            "validate_every=0: choose a whole number from 1 up.",
+        ),
+        (
+            lambda: train_stream(make(), array_batches(*rows(0), 6), replace(BASE, n_kept=9)),
+            "n_kept=9: there are 4 to sample from, choose 1..4.",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(run, message):
+    with pytest.raises(InputError) as error:
+        run()
+    assert str(error.value) == message
+
+
+def test_only_observed_rows_are_allocated():
+    """A new feature owns nothing: the table and its moments have D rows before and after."""
+    model, history, *_ = run_validated(replace(BASE, validate_every=1))
+    assert len(model.W) == D and history.n_steps == 12
+    assert len(RowAdam(model.W.detach(), 0.1).m) == D
