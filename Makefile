@@ -8,7 +8,7 @@ demo: .venv/core
 	$(BIN)/openfate demo
 
 test: .venv/all
-	$(BIN)/pytest tests openfate --doctest-modules
+	$(BIN)/pytest -n 2 tests openfate --doctest-modules
 
 check: .venv/all
 	$(BIN)/ruff format --check openfate tests

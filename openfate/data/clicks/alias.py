@@ -41,13 +41,14 @@ def make_alias(
     n_heavy = np.bincount(law[heavy], minlength=len(sizes))
     last = np.cumsum(n_heavy) - 1  # of each law, as a place in `heavy`
     # WHY: rounding may point to the neighbouring law at the ends, so places are clipped.
-    filler = np.searchsorted(excess, deficit - (1 - height[light]), side="right")
+    before = np.concatenate([[0.0], deficit[:-1]])  # the same floats: ties must fall alike below
+    filler = np.searchsorted(excess, before, side="right")
     filler = np.clip(filler, (last - n_heavy + 1)[law[light]], last[law[light]])
     filled = n_heavy[law[light]] > 0
     prob[light[filled]] = height[light[filled]]
     alias[light[filled]] = heavy[filler[filled]]
     # A heavy column that filled too many is itself filled by the next.
-    at = np.searchsorted(deficit, excess, side="right")
+    at = np.searchsorted(deficit, excess, side="left")  # the last that it fills
     inner = np.flatnonzero(np.arange(len(heavy)) < last[law[heavy]])
     over = deficit[np.minimum(at[inner], len(deficit) - 1)]
     prob[heavy[inner]] = np.clip(1 + excess[inner] - over, 0, 1)
