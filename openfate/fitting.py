@@ -15,19 +15,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import narwhals as nw
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted
+from sklearn.utils.validation import _check_sample_weight
 
-from openfate.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
+from openfate.bank import EVIDENCE_KIND, FeatureBank
 from openfate.bases import Network
-from openfate.data.changes import SchemaReport
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table
 from openfate.data.multihot import MultiHot
@@ -39,12 +36,9 @@ from openfate.inputs import (
     Rows,
     Target,
     as_predicted,
-    label_target,
-    open_table,
     select_rows,
     split,
 )
-from openfate.insight import contributions
 from openfate.models.fate import FATE
 from openfate.models.running import RunningFATE
 from openfate.openworld.live import LiveEvidence
@@ -52,13 +46,14 @@ from openfate.openworld.probe import Decision, Novelty
 from openfate.recipes import Job, Recipe, Strategy, model_of
 from openfate.scores import classification_scores, label_scores, regression_scores
 from openfate.training.loop import Epoch, History
+from openfate.using import BankEstimator
 
 __all__ = ["FATEEstimator", "Policy"]
 
 Policy = str | Mapping[str, str]
 
 
-class FATEEstimator(BaseEstimator):  # type: ignore[misc]
+class FATEEstimator(BankEstimator):
     """What the classifier and the regressor share: parameters, fitting, the bank."""
 
     bank_: FeatureBank
@@ -254,74 +249,6 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
             scores = classification_scores(outputs, y)
         return {name: score for name, score in scores.items() if np.isfinite(score)}
 
-    # ---- predicting and observing --------------------------------------------------------------
-
-    def _outputs(self, X: Any, graph: Graph, new_features: Use) -> NDArray[np.float64]:
-        table = self._open(X)
-        return self.bank_.outputs(table, graph, new_features)
-
-    def _open(self, X: Any) -> Table:
-        check_is_fitted(self)
-        self.bank_.policies = Policies(self.new_columns, self.new_values, self.missing_columns)
-        return open_table(self, X, reset=False)
-
-    def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
-        """Let rows teach the model what is new in them; nothing is trained.
-
-        New columns and values get an id, and from then on what is known of them is computed from
-        all the rows that had them.  Labels, where they come later, sharpen it: what happened is
-        compared with what the model expected.  This changes the model (prediction never does); a
-        frame that raises an error leaves it as it was.
-
-        Parameters
-        ----------
-        X
-            Rows, with or without new columns.
-        y
-            Their labels, as in `fit`, if they are known.
-        seen
-            Whether these rows were observed before, when they had no labels.
-        """
-        table = self._open(X)
-        labels = None
-        if y is not None:
-            labels = as_predicted(label_target(y, table.n_rows, self.bank_))
-        self.bank_.observe(table, labels, seen=seen)
-        return self
-
-    def schema_report(self, X: Any) -> SchemaReport:
-        """Which columns and values of `X` are new, missing or known, and what is done with each.
-
-        Printable, a small table in a notebook, and ``.to_dict()`` for programs.
-        """
-        table = self._open(X)
-        return self.bank_.schema_report(table)
-
-    def explain(self, X: Any, graph: Graph = "auto", rows: Sequence[int] | None = None) -> Any:
-        """Which features pushed each row's prediction; new ones are marked.
-
-        The effect of a feature is that of leaving it out: the log-odds of the predicted class
-        (binary: of the second class; regression: the number) with it minus without it.
-
-        Parameters
-        ----------
-        X, graph
-            As in prediction.  What is known of a feature that no earlier row had comes from the
-            rows of the call: explain a row together with those it was predicted with.
-        rows
-            Places of the rows to explain; all by default.
-
-        Returns
-        -------
-            A frame of the kind of `X` (polars for arrays) with the columns row, output, field,
-            value, new and effect, one line for each feature of each row.
-        """
-        table = self._open(X)
-        columns = contributions(self.bank_, table, graph, rows)
-        native = nw.from_native(X, pass_through=True)
-        backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"
-        return nw.from_dict(columns, backend=backend).to_native()
-
     # ---- absorbing -----------------------------------------------------------------------------
 
     def _refit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
@@ -351,17 +278,6 @@ class FATEEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     # ---- bundles -------------------------------------------------------------------------------
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a bundle: a folder of plain files that `load` reads without the training data.
-
-        Parameters
-        ----------
-        path
-            The folder; one that is there needs `overwrite`.
-        """
-        check_is_fitted(self)
-        self.bank_.save(path, overwrite=overwrite)
 
     def _plain_params(self) -> dict[str, Any]:
         """Parameters for JSON; what is no plain value (a callback) is left out."""

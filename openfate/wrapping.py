@@ -8,20 +8,17 @@ whole columns are made constant, so that they tell nothing, and a clone is fitte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.validation import check_is_fitted
 
 from openfate.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
 from openfate.bases import Floats, Task, Wrapped
-from openfate.data.changes import SchemaReport
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table
 from openfate.data.multihot import MultiHot
@@ -32,25 +29,24 @@ from openfate.inputs import (
     Target,
     as_predicted,
     class_target,
-    label_target,
     number_target,
     open_table,
     split,
     target_name,
     unchanged_on_error,
 )
-from openfate.insight import contributions
 from openfate.openworld.candidates import View, evidence_candidates
 from openfate.openworld.labels import label_candidates
 from openfate.openworld.live import LiveEvidence
 from openfate.openworld.pooling import Pooling
 from openfate.openworld.probe import NONE, Decision, hidden_shares, judge
 from openfate.recipes import pooling_of
+from openfate.using import BankEstimator
 
 __all__ = ["OpenWorldClassifier", "OpenWorldRegressor"]
 
 
-class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
     bank_: FeatureBank
@@ -180,53 +176,6 @@ class _OpenWorld(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
         also = label_candidates(labels)
         return judge(views(), labels, evidence_candidates(), also=also, every_size=True)
-
-    # ---- using it ------------------------------------------------------------------------------
-
-    def _open(self, X: Any) -> Table:
-        check_is_fitted(self, "bank_")
-        self.bank_.policies = Policies(self.new_columns, self.new_values, self.missing_columns)
-        return open_table(self, X, reset=False)
-
-    def _outputs(self, X: Any, graph: Graph, new_features: Use) -> Floats:
-        table = self._open(X)
-        return self.bank_.outputs(table, graph, new_features)
-
-    def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
-        """Let rows teach what is new in them; see `FATEClassifier.observe`."""
-        table = self._open(X)
-        labels = None
-        if y is not None:
-            labels = as_predicted(label_target(y, table.n_rows, self.bank_))
-        self.bank_.observe(table, labels, seen=seen)
-        return self
-
-    def schema_report(self, X: Any) -> SchemaReport:
-        """Which columns and values of `X` are new, missing or known, and what is done with each."""
-        table = self._open(X)
-        return self.bank_.schema_report(table)
-
-    def explain(self, X: Any, graph: Graph = "auto", rows: Sequence[int] | None = None) -> Any:
-        """Which new features pushed each row's prediction; see `FATEClassifier.explain`.
-
-        Known features are the wrapped model's business, and are not told of.
-        """
-        table = self._open(X)
-        columns = contributions(self.bank_, table, graph, rows)
-        native = nw.from_native(X, pass_through=True)
-        backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"
-        return nw.from_dict(columns, backend=backend).to_native()
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a bundle; the wrapped model in a safe format of its own, or not at all.
-
-        Raises
-        ------
-        InputError
-            Where the wrapped model has no format that is safe to read back.
-        """
-        check_is_fitted(self, "bank_")
-        self.bank_.save(path, overwrite=overwrite)
 
     def _restore(self, bank: FeatureBank) -> Self:
         """Become the fitted estimator whose bank was read from a bundle."""
