@@ -18,7 +18,6 @@ __all__ = [
     "bucket_of",
     "cut",
     "edges_from",
-    "scale_between",
     "scale_from",
     "standardised",
 ]
@@ -82,18 +81,6 @@ def bucket_of(values: Floats, edges: Edges) -> NDArray[np.int64]:
     # PAPER: "10 even buckets"; the maximum falls into the last one, not into an eleventh, which
     # gives the paper's feature counts (test_datasets.py).
     return np.searchsorted(edges[1:-1], values, side="right")
-
-
-def scale_between(low: float, high: float) -> Scale:
-    """The scale of numbers that are even between two bounds, where those are all that is known.
-
-    Examples
-    --------
-    >>> scale_between(0.0, 12.0).mean
-    6.0
-    """
-    half = high / 2 - low / 2  # WHY: the width of [-1e308, 1e308] is no float
-    return Scale(low + half, half / 3**0.5 if half else 1.0)
 
 
 def scale_from(values: Floats) -> Scale | None:

@@ -21,7 +21,6 @@ from openfate.data.buckets import (
     bucket_of,
     cut,
     edges_from,
-    scale_between,
     scale_from,
     standardised,
 )
@@ -166,8 +165,8 @@ class Codec:
             return self
         if field.numeric == "buckets" and field.bounds is not None:
             return replace(self, measure=cut(field.n_buckets, *field.bounds))
-        if field.bounds is not None:
-            return replace(self, measure=scale_between(*field.bounds))
+        if field.scale is not None:
+            return replace(self, measure=Scale(*field.scale))
         numbers = _present(numbers_in(table, field.name))
         if field.numeric == "value":
             return replace(self, measure=scale_from(numbers))

@@ -44,7 +44,7 @@ _BAD_ZIP = (
     OSError,  # bzip2's
     ValueError,
     RuntimeError,
-    NotImplementedError,
+    NotImplementedError,  # zipfile's, for a compression that it does not know
     EOFError,
 )
 

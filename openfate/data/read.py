@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -188,7 +188,7 @@ class RowFile:
         Returns
         -------
             A field for each that has a value: its kind is guessed from the first million rows, the
-            bounds of a numeric one are the least and the greatest finite value of all rows.
+            bounds or the scale of a numeric one are those of the finite values of all rows.
         """
         wanted, known = self._chosen(columns), Schema(overrides)
         if not wanted:
@@ -196,8 +196,7 @@ class RowFile:
         sample: list[pl.DataFrame] = []
         filled: set[str] = set()
         n_sampled = 0
-        low: dict[str, float] = {}
-        high: dict[str, float] = {}
+        spans: dict[str, _Span] = {}
         for rows in self.batches(BATCH_ROWS, where, wanted):
             if n_sampled < _SURVEYED_ROWS:
                 sample.append(rows.head(_SURVEYED_ROWS - n_sampled))
@@ -205,11 +204,11 @@ class RowFile:
             filled.update(name for name in wanted if rows[name].null_count() < len(rows))
             for name in wanted:
                 if _is_number(rows[name]) or (name in known and known[name].kind == "numeric"):
-                    _widen(numbers_of(rows[name], name), low, high)
+                    spans.setdefault(name, _Span()).add(numbers_of(rows[name], name))
         if not sample:
             return Schema([])
         schema = Schema.from_frame(pl.concat(sample), overrides=known, numeric=numeric)
-        return Schema(_bounded(field, low, high) for field in schema if field.name in filled)
+        return Schema(_measured(field, spans) for field in schema if field.name in filled)
 
 
 def read_rows(
@@ -320,19 +319,41 @@ def _is_number(column: pl.Series) -> bool:
     return column.dtype.is_numeric() or column.dtype == pl.Duration
 
 
-def _widen(numbers: pl.Series, low: dict[str, float], high: dict[str, float]) -> None:
-    """Take a column's finite numbers into its bounds."""
-    values = numbers.drop_nulls().to_numpy()
-    values = values[np.isfinite(values)]
-    if len(values):
-        low[numbers.name] = min(low.get(numbers.name, np.inf), float(values.min()))
-        high[numbers.name] = max(high.get(numbers.name, -np.inf), float(values.max()))
+@dataclass
+class _Span:
+    """The finite numbers of a column so far: how many, between what, and how spread."""
+
+    n: int = 0
+    low: float = np.inf
+    high: float = -np.inf
+    mean: float = 0.0
+    squares: float = 0.0  # sum of squared distances from the mean
+
+    def add(self, numbers: pl.Series) -> None:
+        """Take more numbers in."""
+        values = numbers.drop_nulls().to_numpy()
+        values = values[np.isfinite(values)]
+        if not len(values):
+            return
+        self.low = min(self.low, float(values.min()))
+        self.high = max(self.high, float(values.max()))
+        # Chan's rule: exact, and no batch needs to know the mean of the others beforehand.
+        n, mean = self.n + len(values), float(values.mean())
+        apart = mean - self.mean
+        self.squares += float(((values - mean) ** 2).sum())
+        self.squares += apart**2 * self.n * len(values) / n
+        self.mean += apart * len(values) / n
+        self.n = n
 
 
-def _bounded(field: Field, low: dict[str, float], high: dict[str, float]) -> Field:
-    if field.kind != "numeric" or field.bounds is not None or field.name not in low:
+def _measured(field: Field, spans: Mapping[str, _Span]) -> Field:
+    span = spans.get(field.name)
+    if field.kind != "numeric" or span is None or not span.n:
         return field
-    return replace(field, bounds=(low[field.name], high[field.name]))
+    if field.numeric == "value":
+        std = (span.squares / span.n) ** 0.5 if span.low < span.high else 1.0
+        return field if field.scale else replace(field, scale=(span.mean, std or 1.0))
+    return field if field.bounds else replace(field, bounds=(span.low, span.high))
 
 
 @contextmanager

@@ -42,14 +42,16 @@ class Field:
     n_buckets
         The number of intervals of a numeric field; nothing else uses it.
     bounds
-        The least and the greatest value of a numeric field where they are known beforehand; by
-        default the encoder takes its intervals, or its scale, from the rows it is fitted with.
+        The least and the greatest value of a numeric field's intervals where they are known
+        beforehand; by default the encoder takes them from the rows it is fitted with.
     hashed
         Whether the vocabulary holds a keyed hash of each value of a categorical or multivalued
         field instead of the value, for names of people and the like.
     numeric
         "buckets", or "value": a numeric field is one feature, which carries the standardised
         number.
+    scale
+        The mean and the deviation that standardise a "value" where they are known beforehand.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Field:
     bounds: tuple[float, float] | None = None
     hashed: bool = False
     numeric: Numeric = "buckets"
+    scale: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -102,6 +105,8 @@ class Field:
                 f'field {self.name!r}: a {self.kind} field cannot have numeric="value"; '
                 "declare it numeric."
             )
+        if self.scale is not None:
+            object.__setattr__(self, "scale", _checked_scale(self.name, self.scale))
 
 
 @dataclass(frozen=True)
@@ -265,16 +270,18 @@ def _field_to_dict(field: Field) -> dict[str, Any]:
             entry["bounds"] = list(field.bounds)
         if field.numeric != "buckets":
             entry["numeric"] = field.numeric
+        if field.scale is not None:
+            entry["scale"] = list(field.scale)
     if field.hashed:
         entry["hashed"] = True
     return entry
 
 
 def _field_from_dict(entry: Any) -> Field:
-    known = {"name", "kind", "n_buckets", "bounds", "hashed", "numeric"}
+    known = {"name", "kind", "n_buckets", "bounds", "hashed", "numeric", "scale"}
     if not isinstance(entry, dict) or not {"name", "kind"} <= entry.keys() <= known:
         raise InputError(
-            "a field needs name and kind (and n_buckets, bounds, hashed, numeric), "
+            "a field needs name and kind (and n_buckets, bounds, hashed, numeric, scale), "
             f"not {reprlib.repr(entry)}."
         )
     return Field(**entry)
@@ -290,6 +297,18 @@ def _checked_bounds(name: str, bounds: Any) -> tuple[float, float]:
             f"field {name!r}: bounds must be two finite numbers, the lower first, not {bounds!r}."
         )
     return low, high
+
+
+def _checked_scale(name: str, scale: Any) -> tuple[float, float]:
+    try:
+        mean, std = (float(value) for value in scale)
+    except (TypeError, ValueError):
+        mean, std = math.nan, math.nan
+    if not (math.isfinite(mean) and 0 < std < math.inf):
+        raise InputError(
+            f"field {name!r}: scale must be a finite mean and a deviation above 0, not {scale!r}."
+        )
+    return mean, std
 
 
 def _is_int(value: Any) -> bool:

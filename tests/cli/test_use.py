@@ -217,3 +217,17 @@ def test_ctrl_c_leaves_everything_as_it_was(tables, bundle, tmp_path):
     assert observe.communicate() == ("", "openfate: interrupted; the bundle is as it was.\n")
     assert (fit.returncode, observe.returncode) == (130, 130)
     assert (digest(bundle), set(tmp_path.iterdir())) == (before, files)
+
+
+@pytest.mark.parametrize("size", [7, 1000])
+def test_a_new_number_has_the_scale_of_the_whole_file(tables, tmp_path, openfate, size):
+    """`wage` is new, and one feature whose value is the number: batches must not move its scale."""
+    import openfate as package
+
+    model, out = tmp_path / "model", tmp_path / "p.parquet"
+    openfate("fit", tables / "train.csv", "--target", "rich", "--numeric", "value",
+             "--exclude", "id", "--out", model, *QUICK)  # fmt: skip
+    openfate("predict", model, tables / "later.csv", "--out", out, "--batch-rows", size)
+    rows = pl.read_csv(tables / "later.csv", schema_overrides={"zip": pl.String})
+    expected = package.load(model).predict_proba(rows)
+    np.testing.assert_allclose(pl.read_parquet(out)["p_true"], expected[:, 1], atol=1e-9)

@@ -267,3 +267,11 @@ def test_what_cannot_be_a_schema_is_refused(make, message):
     with pytest.raises(InputError) as error:
         make()
     assert str(error.value) == message
+
+
+def test_a_scale_can_be_given_and_survives_json():
+    field = Field("age", "numeric", numeric="value", scale=(40, 10))
+    assert Schema.from_json(Schema([field]).to_json())["age"].scale == (40.0, 10.0)
+    for scale in ((1, 0), (1, float("nan")), (1,), "ab"):
+        with pytest.raises(InputError, match="a finite mean and a deviation above 0"):
+            Field("age", "numeric", numeric="value", scale=scale)
