@@ -25,9 +25,10 @@ from openfate.experiments.methods import Novelty, make_split
 from openfate.experiments.open_methods import METHODS, N_DRAWS, OpenTrial
 from openfate.experiments.present import gap_plot, save_figure
 from openfate.experiments.runner import (
-    check_same,
+    Recorded,
     open_record,
     summarise,
+    trial_path,
     versions,
     write_json,
 )
@@ -49,7 +50,7 @@ TOLERANCE = 0.003  # a mean that is lower by less is called noise, like two stan
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Recorded):
     """One trial to run: everything that its numbers depend on."""
 
     dataset: str
@@ -64,8 +65,7 @@ class Plan:
     @property
     def path(self) -> Path:
         """The trial's record."""
-        place = self.folder / self.dataset / f"observed-{self.observed!r}"
-        return place / f"seed-{self.seed}" / "trial.json"
+        return trial_path(self.folder, self.dataset, self.observed, self.seed)
 
     @property
     def title(self) -> str:
@@ -87,20 +87,12 @@ class Plan:
             "data_sha256": _load(self.dataset, self.data).sha256,
         }
 
-    def finished(self) -> dict[str, Any] | None:
-        """The record, if it has every method; refuses one that was made otherwise."""
-        record = open_record(self.path)
-        if record is None:
-            return None
-        check_same(self.path, record, self.header())
-        return record if all(method in record["results"] for method in self.methods) else None
-
     def run(self) -> dict[str, Any]:
         """Run the methods that the record does not have yet; returns the whole record."""
         dataset = _load(self.dataset, self.data)
         split = make_split(dataset, self.observed, self.seed, self.novelty)
         trial = OpenTrial(dataset, split, self.seed, self.novelty)
-        record = open_record(self.path)
+        record = self.record()
         if record is None:
             record = {
                 **self.header(),
@@ -109,8 +101,6 @@ class Plan:
                 "versions": versions(),
                 "results": {},
             }
-        else:
-            check_same(self.path, record, self.header())
         for method in self.methods:
             if method not in record["results"]:
                 record["results"][method] = trial.result(method)

@@ -16,6 +16,7 @@ import re
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -31,11 +32,13 @@ from openfate.data.files import writing
 from openfate.errors import DataFileError, InputError, OpenFATEError
 
 __all__ = [
+    "Recorded",
     "check_same",
     "only_writer",
     "open_record",
     "run_jobs",
     "summarise",
+    "trial_path",
     "versions",
     "write_json",
 ]
@@ -75,6 +78,44 @@ def open_record(path: Path) -> Record | None:
             f"{path} cannot be read ({reason}): delete it to run the trial again."
         ) from None
     return cast(Record, record)
+
+
+class Recorded(ABC):
+    """A plan whose results are kept in a record, method by method."""
+
+    methods: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """The record."""
+
+    @abstractmethod
+    def header(self) -> Record:
+        """What a record must agree with before anything is added to it."""
+
+    def completed(self, record: Record) -> Record:
+        """A record as this version would have written it."""
+        return record
+
+    def record(self) -> Record | None:
+        """What there is of it; refuses one that was made otherwise."""
+        record = open_record(self.path)
+        if record is not None:
+            record = self.completed(record)
+            check_same(self.path, record, self.header())
+        return record
+
+    def finished(self) -> Record | None:
+        """The record, if it has every method."""
+        record = self.record()
+        done = record is not None and all(m in record["results"] for m in self.methods)
+        return record if done else None
+
+
+def trial_path(folder: Path, dataset: str, observed: float, seed: int) -> Path:
+    """Where the record of one split of one data set lies."""
+    return folder / dataset / f"observed-{observed!r}" / f"seed-{seed}" / "trial.json"
 
 
 def check_same(path: Path, record: Record, wanted: Record) -> None:

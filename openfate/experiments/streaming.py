@@ -27,7 +27,7 @@ from openfate.data.logs import DAY
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 from openfate.experiments.bases import Base, fit_base
-from openfate.experiments.runner import check_same, open_record, versions, write_json
+from openfate.experiments.runner import Recorded, versions, write_json
 from openfate.openworld.candidates import UseEvidence, evidence_candidates
 from openfate.openworld.evidence import Evidence, Floats
 from openfate.openworld.pooling import Pooling, pooled_evidence, reference_strength, score
@@ -207,7 +207,7 @@ def _log_loss(P: Floats, y: NDArray[np.int64]) -> float:
 
 
 @dataclass(frozen=True)
-class StreamPlan:
+class StreamPlan(Recorded):
     """One stream to run: everything that its numbers depend on."""
 
     dataset: str
@@ -245,19 +245,11 @@ class StreamPlan:
             "data_sha256": _load(self.dataset, self.data).sha256,
         }
 
-    def finished(self) -> dict[str, Any] | None:
-        """The record, if it has every method; refuses one that was made otherwise."""
-        record = open_record(self.path)
-        if record is None:
-            return None
-        check_same(self.path, record, self.header())
-        return record if all(method in record["results"] for method in self.methods) else None
-
     def run(self) -> dict[str, Any]:
         """Run the methods that the record does not have yet; returns the whole record."""
         dataset = _load(self.dataset, self.data)
         stream = Stream(dataset, self.base, self.delay, self.min_rows)
-        record = open_record(self.path)
+        record = self.record()
         if record is None:
             cells = stream.new.nnz / max(1, stream.new.n_rows)
             about = {"new_cells_per_row": cells, "command": self.command, "versions": versions()}

@@ -14,9 +14,10 @@ from openfate.errors import InputError
 from openfate.experiments.methods import METHODS, Novelty, Trial, make_split
 from openfate.experiments.present import line_plots, save_figure
 from openfate.experiments.runner import (
-    check_same,
+    Recorded,
     open_record,
     summarise,
+    trial_path,
     versions,
     write_json,
 )
@@ -28,7 +29,7 @@ _load = lru_cache(maxsize=2)(load)  # a worker runs many trials of one data set
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Recorded):
     """One trial to run: everything that its numbers depend on."""
 
     dataset: str
@@ -46,8 +47,7 @@ class Plan:
     @property
     def path(self) -> Path:
         """The trial's record."""
-        place = self.folder / self.dataset / f"observed-{self.observed!r}"
-        return place / f"seed-{self.seed}" / "trial.json"
+        return trial_path(self.folder, self.dataset, self.observed, self.seed)
 
     @property
     def title(self) -> str:
@@ -67,24 +67,10 @@ class Plan:
             "data_sha256": _load(self.dataset, self.data).sha256,
         }
 
-    def record(self) -> dict[str, Any] | None:
-        """What there is of the trial; refuses one that was made otherwise."""
-        record = open_record(self.path)
-        if record is None:
-            return None
-        # A setting that came after the record was written had its default then.
+    def completed(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A setting that came after the record was written had its default then."""
         record["settings"] = asdict(Settings()) | record.get("settings", {})
-        check_same(self.path, record, self.header())
         return record
-
-    def finished(self) -> dict[str, Any] | None:
-        """The record, if it has every method."""
-        record = self.record()
-        return (
-            record
-            if record is not None and all(method in record["results"] for method in self.methods)
-            else None
-        )
 
 
 def make_plans(
