@@ -3,7 +3,8 @@
     learn.py      fit
     use.py        predict, observe, evaluate
     look.py       inspect, export
-    research.py   demo, fetch, prepare, experiment, bench
+    research.py   demo, fetch, prepare
+    experiments.py, speed.py    experiment, bench
     flags.py      what several commands share; --config
     rows.py, labels.py, predictions.py    files of rows, --target, what predict writes
 
@@ -19,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from openfate import __version__
-from openfate.cli import learn, look, research, use
+from openfate.cli import experiments, learn, look, research, speed, use
 from openfate.errors import OpenFATEError
 
 __all__ = ["app", "main"]
@@ -37,8 +38,8 @@ for _command in (
     *(research.demo, research.fetch, research.prepare),
 ):
     app.command()(_command)
-app.add_typer(research.experiment, name="experiment")
-app.add_typer(research.bench, name="bench")
+app.add_typer(experiments.experiment, name="experiment")
+app.add_typer(speed.bench, name="bench")
 
 
 @app.callback(invoke_without_command=True)
