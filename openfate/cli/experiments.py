@@ -197,6 +197,7 @@ def run_trials(
 
 
 def shares_in(text: str) -> tuple[float, ...]:
+    """The shares that a flag names."""
     shares = []
     for part in names_in(text):
         try:
