@@ -7,6 +7,7 @@ after every method, so a kill loses at most the method that was running.
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import json
 import multiprocessing
@@ -34,6 +35,7 @@ from openfate.errors import DataFileError, InputError, OpenFATEError
 __all__ = [
     "Recorded",
     "check_same",
+    "choose",
     "only_writer",
     "open_record",
     "run_jobs",
@@ -134,6 +136,14 @@ def _first_difference(key: str, old: object, new: object) -> str:
             if old.get(name) != new[name]:
                 return _first_difference(name, old.get(name), new[name])
     return f"{key}={old!r}, not {new!r}"
+
+
+def choose(flag: str, name: str, known: Sequence[str]) -> None:
+    """Refuse a name that is not known, with the one that was perhaps meant."""
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise InputError(f"{flag} {name}: unknown; choose from {', '.join(known)}.{hint}")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -15,6 +14,7 @@ from openfate.experiments.methods import METHODS, Novelty, Trial, make_split
 from openfate.experiments.present import line_plots, save_figure
 from openfate.experiments.runner import (
     Recorded,
+    choose,
     open_record,
     summarise,
     trial_path,
@@ -95,10 +95,10 @@ def make_plans(
         if not given:
             raise InputError(f"{flag} is empty: name one or more.")
     for method in methods:
-        _choose("--methods", method, METHODS)
-    _choose("--novelty", novelty, get_args(Novelty))
+        choose("--methods", method, METHODS)
+    choose("--novelty", novelty, get_args(Novelty))
     if compat is not None:
-        _choose("--compat", compat, ("paper", "reference"))
+        choose("--compat", compat, ("paper", "reference"))
     if split_seed is not None and not 0 <= split_seed < 2**31:
         raise InputError(f"--split-seed {split_seed}: choose a whole number from 0 to 2^31.")
     if out.exists() and not out.is_dir():
@@ -128,13 +128,6 @@ def make_plans(
                     )
                 )
     return plans
-
-
-def _choose(flag: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise InputError(f"{flag} {name}: unknown; choose from {', '.join(known)}.{hint}")
 
 
 def _variant(

@@ -1,0 +1,318 @@
+"""The paper's second experiment: click logs by day, new values every day (tables 1 and 4).
+
+One trial is one log, one backbone and one seed; its record has the ROC-AUC and log-loss of every
+method on T1 .. T8 and over all of them.  A sweep runs FATE for several k or B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openfate.errors import InputError
+from openfate.experiments.click_data import (
+    KEPT,
+    NAMES,
+    THRESHOLD,
+    Clicks,
+    Synthetic,
+    load_clicks,
+)
+from openfate.experiments.click_methods import BACKBONES, METHODS, ClickSettings, ClickTrial
+from openfate.experiments.runner import Recorded, choose, open_record, versions, write_json
+
+__all__ = ["Plan", "make_plans", "run_trial", "summary", "write_summary"]
+
+# Rows of a mini-batch: of FATE, whose graph it is, and of networks without one.  PAPER: 100,000.
+BATCH_ROWS = {
+    **{"criteo": (100_000, 10_000), "avazu": (100_000, 10_000), "synthetic": (20_000, 2000)},
+    **{"criteo-sample": (1000, 250), "avazu-sample": (500, 100), "flights": (4000, 500)},
+}
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, data: str | None, synthetic: Synthetic) -> Clicks:
+    return load_clicks(name, data, synthetic)
+
+
+@dataclass(frozen=True)
+class Plan(Recorded):
+    """One trial to run: everything that its numbers depend on."""
+
+    dataset: str
+    backbone: str
+    seed: int
+    methods: tuple[str, ...]
+    folder: Path
+    settings: ClickSettings
+    data: str | None = None
+    synthetic: Synthetic = field(default_factory=Synthetic)
+    sweep: str | None = None  # the setting that a sweep varies
+    command: str = ""
+
+    @property
+    def path(self) -> Path:
+        """The trial's record."""
+        kind = "default"
+        if self.settings.masking != "k_shot":
+            kind = self.settings.masking
+        if self.sweep is not None:
+            kind = f"{self.sweep}={getattr(self.settings, self.sweep)}"
+        return (
+            self.folder / self.dataset / self.backbone / kind / f"seed-{self.seed}" / "trial.json"
+        )
+
+    @property
+    def title(self) -> str:
+        """For the progress bar."""
+        swept = f" {self.sweep} {getattr(self.settings, self.sweep)}" if self.sweep else ""
+        return f"{self.dataset} {self.backbone}{swept} seed {self.seed}"
+
+    def clicks(self) -> Clicks:
+        """The log."""
+        return _load(self.dataset, self.data, self.synthetic)
+
+    def header(self) -> dict[str, Any]:
+        """What a record must agree with before anything is added to it."""
+        settings = asdict(self.settings)
+        return {
+            "dataset": self.dataset,
+            "backbone": self.backbone,
+            "seed": self.seed,
+            "sweep": self.sweep,
+            "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
+            "data_sha256": self.clicks().sha256,
+        }
+
+
+def make_plans(
+    *,
+    datasets: Sequence[str],
+    backbones: Sequence[str],
+    methods: Sequence[str],
+    trials: int,
+    out: Path,
+    data: str | None = None,
+    masking: str = "kshot",
+    sweep: str | None = None,
+    values: Sequence[int] = (),
+    changes: Mapping[str, Any] | None = None,
+    synthetic: Synthetic | None = None,
+    command: str = "",
+) -> list[Plan]:
+    """Every trial of the experiment, checked before anything runs.
+
+    Parameters
+    ----------
+    sweep, values
+        "k" or "B" and what it takes, by default a range around the data set's own.
+    changes
+        Settings that differ from `ClickSettings`.
+    """
+    for flag, given, known in (
+        ("--datasets", datasets, NAMES),
+        ("--backbones", backbones, BACKBONES),
+        ("--methods", methods, METHODS),
+        ("--masking", [masking], ("kshot", "nfold")),
+        ("--sweep", [sweep] if sweep else [None], ("k", "B", None)),
+    ):
+        if not given:
+            raise InputError(f"{flag} is empty: name one or more.")
+        for name in given:
+            if name not in known:
+                choose(flag, str(name), [k for k in known if k])
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file: choose a folder.")
+    plans = []
+    for dataset in datasets:
+        clicks = _load(dataset, data, synthetic or Synthetic())
+        for settings in _settings(dataset, clicks.n_fields, masking, sweep, values, changes or {}):
+            plans += [
+                Plan(
+                    *(dataset, backbone, seed, tuple(methods), out, settings, data),
+                    synthetic or Synthetic(),
+                    {"k": "n_kept", "B": "batch_rows", None: None}[sweep],
+                    command,
+                )
+                for backbone in backbones
+                for seed in range(trials)
+            ]
+    return plans
+
+
+def _settings(
+    dataset: str,
+    n_fields: int,
+    masking: str,
+    sweep: str | None,
+    values: Sequence[int],
+    changes: Mapping[str, Any],
+) -> list[ClickSettings]:
+    graph, plain = BATCH_ROWS[dataset]
+    usual: dict[str, Any] = {
+        "n_kept": KEPT[dataset],
+        "masking": "k_shot" if masking == "kshot" else "n_fold",
+        "batch_rows": graph,
+        "plain_batch_rows": plain,
+    }
+    settings = replace(ClickSettings(), **{**usual, **changes})
+    if not 1 <= settings.n_kept <= n_fields:
+        raise InputError(f"k = {settings.n_kept}: {dataset} has {n_fields} fields to keep.")
+    if sweep is None:
+        return [settings]
+    if sweep == "k":
+        # PAPER: table 4 goes from half of the fields to nearly all of them.
+        shares = np.linspace(0.5, 0.9, 5)
+        chosen = values or sorted({round(share * n_fields) for share in shares})
+        wrong = [k for k in chosen if not 1 <= k <= n_fields]
+        if wrong:
+            raise InputError(f"--values {wrong[0]}: {dataset} has {n_fields} fields to keep.")
+        return [replace(settings, n_kept=k) for k in chosen]
+    chosen = values or [graph // 4, graph // 2, graph, 2 * graph]
+    return [replace(settings, batch_rows=rows) for rows in chosen]
+
+
+def run_trial(plan: Plan) -> dict[str, Any]:
+    """Run the methods of a trial that its record does not have yet; returns the whole record."""
+    record = plan.record()
+    clicks = plan.clicks()
+    if record is None:
+        about = {
+            "n_features": clicks.n_features,
+            "n_observed": clicks.n_observed,
+            "new_cells": {part: new_share(clicks, part) for part in clicks.parts[1:]},
+        }
+        if plan.dataset == "synthetic":
+            about |= {"synthetic": asdict(plan.synthetic), "ceiling": ceiling(plan.synthetic)}
+        about |= {"command": plan.command, "versions": versions()}
+        record = {**plan.header(), **about, "results": {}}
+    trial = ClickTrial(clicks, plan.backbone, plan.seed, plan.settings)
+    for method in plan.methods:
+        if method not in record["results"]:
+            record["results"][method] = trial.result(method)
+            write_json(plan.path, record)
+    return record
+
+
+def new_share(clicks: Clicks, part: str) -> float:
+    """The share of a part's cells whose feature is new."""
+    new = cells = 0
+    for ids, _ in clicks.batches(part, 100_000):
+        new, cells = new + int((np.asarray(ids) >= clicks.n_observed).sum()), cells + ids.size
+    return new / cells
+
+
+def ceiling(synthetic: Synthetic) -> dict[str, float]:
+    """What knowing more and more of the true weights would reach on T1 .. T8, as mean AUC.
+
+    "observed" knows those of features with enough training rows, "all" knows every one.
+    """
+    stream = synthetic.stream()
+    known = stream.training_counts() >= THRESHOLD
+    tops = [stream.ceiling(part, known, max_rows=50_000) for part in stream.parts[2:]]
+    return {name: float(np.mean([top[name] for top in tops])) for name in tops[0]}
+
+
+# ---- gathering ---------------------------------------------------------------------------------
+
+
+def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Rows by log, backbone, method and split; what each method gains over base and over oov."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for record in sorted(records, key=lambda r: int(r["seed"])):
+        swept = record["settings"][record["sweep"]] if record["sweep"] else 0
+        key = (record["dataset"], record["backbone"], record["settings"]["masking"])
+        groups.setdefault((*key, record["sweep"] or "", swept), []).append(record)
+    rows, gains = [], []
+    for key in sorted(groups):
+        about = _about(groups[key][0])
+        for method in METHODS:
+            results = [r["results"][method] for r in groups[key] if method in r["results"]]
+            rows += _rows(about, method, results)
+            gains += _gains(about, method, groups[key])
+    return {"rows": rows, "gains": gains}
+
+
+def _about(record: dict[str, Any]) -> dict[str, Any]:
+    sweep, settings = record["sweep"], record["settings"]
+    swept = {"n_kept": "k", "batch_rows": "B"}
+    about = {"dataset": record["dataset"], "backbone": record["backbone"]}
+    about["masking"] = settings["masking"]
+    return {**about, swept[sweep]: settings[sweep]} if sweep else about
+
+
+def _rows(
+    about: dict[str, Any], method: str, results: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for split in (*results[0]["splits"], "overall") if results else ():
+        for metric in ("auc", "log_loss"):
+            scores = [_score(result, split, metric) for result in results]
+            rows.append(
+                {
+                    **about,
+                    "split": split,
+                    "method": method,
+                    "metric": metric,
+                    "mean": float(np.mean(scores)),
+                    "std": float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0,
+                    "n_trials": len(scores),
+                    "seconds": float(np.mean([result["seconds"] for result in results])),
+                }
+            )
+    return rows
+
+
+def _score(result: dict[str, Any], split: str, metric: str) -> float:
+    if split == "overall":
+        return float(result["score"] if metric == "auc" else result["log_loss"])
+    return float(result["splits"][split][metric])
+
+
+def _gains(
+    about: dict[str, Any], method: str, records: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """AUC over base and over oov, paired by seed and test split."""
+    gains = []
+    for other in ("base", "oov"):
+        both = [r["results"] for r in records if {method, other} <= r["results"].keys()]
+        if method == other or not both:
+            continue
+        overall = [r[method]["score"] - r[other]["score"] for r in both]
+        splits = [s for s in both[0][other]["splits"] if s.startswith("T") and s[1:].isdigit()]
+        by_split = np.array(
+            [
+                [_score(r[method], s, "auc") - _score(r[other], s, "auc") for s in splits]
+                for r in both
+            ]
+        ).mean(0)
+        gain = {
+            **about,
+            "method": method,
+            "over": other,
+            "mean": float(np.mean(overall)),
+            "std": float(np.std(overall, ddof=1)) if len(overall) > 1 else 0.0,
+            "n_trials": len(overall),
+            "splits_won": int((by_split > 0).sum()),
+            "n_splits": len(splits),
+        }
+        if "ceiling" in records[0]:
+            top = records[0]["ceiling"]
+            gain["share_of_ceiling"] = gain["mean"] / (top["all"] - top["observed"])
+        gains.append(gain)
+    return gains
+
+
+def write_summary(plans: Sequence[Plan]) -> list[Path]:
+    """Rows of all trials in the experiment's folder, beside them."""
+    folder = plans[0].folder
+    records = [open_record(path) for path in sorted(folder.glob("*/*/*/*/trial.json"))]
+    content = summary([record for record in records if record is not None])
+    path = folder / "summary.json"
+    write_json(path, {"command": plans[0].command, "versions": versions(), **content})
+    return [path]
