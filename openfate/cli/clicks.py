@@ -72,7 +72,7 @@ def ctr(
         sweep=sweep,
         values=[int(value) for value in _numbers("--values", values, int)],
         changes={"lrs": _numbers("--lr", lr, float), "epochs": epochs},
-        synthetic=Synthetic(n_rows=rows, shape=shape, affinity=affinity)  # type: ignore[arg-type],
+        synthetic=Synthetic(n_rows=rows, shape=shape, affinity=affinity),  # type: ignore[arg-type]
         command=shlex.join(["openfate", *sys.argv[1:]]),
     )
     records, paths = run_trials(plans, jobs, experiment_ctr.run_trial, experiment_ctr.write_summary)
