@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from openfate.cli.experiments import run_trials
+from openfate.cli.experiments import changed, run_trials
 from openfate.cli.flags import Json, names_in
 from openfate.errors import InputError
 
@@ -40,10 +40,10 @@ def ctr(
         str | None, typer.Option(help="k (fields kept, the paper's table 4) or B (batch rows).")
     ] = None,
     values: Annotated[str, typer.Option(help="What the sweep takes, such as 11,14,17,20.")] = "",
-    lr: Annotated[
-        str, typer.Option(help="Learning rates; validation chooses.")
-    ] = "0.0003,0.001,0.003",
-    epochs: Annotated[int, typer.Option(min=1, help="At most so many passes.")] = 20,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting, such as lrs=0.001,0.003 or epochs=5; repeatable."),
+    ] = None,
     rows: Annotated[int, typer.Option(min=1000, help="Synthetic: rows.")] = 4_000_000,
     shape: Annotated[str, typer.Option(help="Synthetic: criteo or avazu.")] = "avazu",
     affinity: Annotated[
@@ -56,7 +56,7 @@ def ctr(
     """The paper's second experiment: clicks by day, new values every day, T1 to T8."""
     from openfate.experiments import ctr as experiment_ctr
     from openfate.experiments.click_data import Synthetic
-    from openfate.experiments.click_methods import METHODS
+    from openfate.experiments.click_methods import METHODS, ClickSettings
 
     chosen = METHODS if methods == "all" else names_in(methods)
     if sweep is not None and methods == "all":
@@ -70,8 +70,8 @@ def ctr(
         data=data,
         masking=masking,
         sweep=sweep,
-        values=[int(value) for value in _numbers("--values", values, int)],
-        changes={"lrs": _numbers("--lr", lr, float), "epochs": epochs},
+        values=_whole_numbers("--values", values),
+        changes=changed(ClickSettings(), set_ or []),
         synthetic=Synthetic(n_rows=rows, shape=shape, affinity=affinity),  # type: ignore[arg-type]
         command=shlex.join(["openfate", *sys.argv[1:]]),
     )
@@ -88,11 +88,11 @@ def ctr(
     print("\n".join(map(str, paths)))
 
 
-def _numbers(flag: str, text: str, kind: type[int] | type[float]) -> tuple[float, ...]:
+def _whole_numbers(flag: str, text: str) -> tuple[int, ...]:
     try:
-        numbers = tuple(kind(part) for part in names_in(text))
+        numbers = tuple(int(part) for part in names_in(text))
     except ValueError:
-        raise InputError(f"{flag} {text}: give numbers, comma-separated.") from None
-    if any(number <= 0 for number in numbers):
-        raise InputError(f"{flag} {text}: give numbers above 0.")
+        raise InputError(f"{flag} {text}: give whole numbers, comma-separated.") from None
+    if any(number < 1 for number in numbers):
+        raise InputError(f"{flag} {text}: give numbers from 1 up.")
     return numbers

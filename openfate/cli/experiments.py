@@ -18,7 +18,7 @@ from openfate.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["experiment", "run_trials", "shares_in"]
+__all__ = ["changed", "experiment", "run_trials", "shares_in"]
 
 experiment = typer.Typer(
     help="The paper's experiments: resumable, one folder a trial.", no_args_is_help=True
@@ -65,6 +65,7 @@ def uci(
     """The paper's first experiment: accuracy against the share of observed features."""
     from openfate.experiments import uci as experiment_uci
     from openfate.experiments.runner import summarise
+    from openfate.training.settings import Settings
 
     plans = experiment_uci.make_plans(
         datasets=names_in(datasets),
@@ -76,7 +77,7 @@ def uci(
         compat=compat,
         novelty=novelty,
         split_seed=split_seed,
-        changes=_changes(epochs, set_ or []),
+        changes={"epochs": epochs, **changed(Settings(), set_ or [])},
         command=shlex.join(["openfate", *sys.argv[1:]]),
     )
     records, paths = run_trials(plans, jobs, experiment_uci.run_trial, experiment_uci.write_summary)
@@ -212,12 +213,10 @@ def shares_in(text: str) -> tuple[float, ...]:
     return tuple(dict.fromkeys(shares))
 
 
-def _changes(epochs: int, assignments: list[str]) -> dict[str, Any]:
-    """What --epochs and --set say, in one go, so that their order does not matter."""
-    from openfate.training.settings import Settings
-
-    plain, changes = Settings(), {"epochs": epochs}
-    known = [field.name for field in fields(Settings)]
+def changed(plain: Any, assignments: list[str]) -> dict[str, Any]:
+    """What --set says of the settings `plain`, a dataclass."""
+    known = [field.name for field in fields(plain)]
+    changes = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if name not in known or not equals:
@@ -228,8 +227,10 @@ def _changes(epochs: int, assignments: list[str]) -> dict[str, Any]:
     return changes
 
 
-def _value(name: str, text: str, default: object) -> Any:
+def _value(name: str, text: str, default: Any) -> Any:
     """Read `text` as the type of the setting's default."""
+    if isinstance(default, tuple):
+        return tuple(_value(name, part, default[0]) for part in names_in(text))
     kind: Any = int if default is None else type(default)
     try:
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)

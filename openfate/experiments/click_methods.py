@@ -79,8 +79,9 @@ class ClickSettings:
         smaller ones.  PAPER: 100,000, of logs with millions of training rows.
     predict_rows
         Rows that are predicted together: the graph of the paper's model, and of pooling.
-    lrs
-        Learning rates to choose from, for each method on its own.
+    lrs, lr_factor
+        Learning rates to choose from, for each method on its own; the extrapolator's is
+        `lr_factor` times that.
     epochs, patience, validations
         At most so many epochs, each validated so many times; stop after `patience` validations
         without a better AUC.
@@ -99,6 +100,7 @@ class ClickSettings:
     plain_batch_rows: int = 1000
     predict_rows: int = 100_000
     lrs: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
+    lr_factor: float = 1.0
     epochs: int = 20
     patience: int = 5
     validations: int = 2
@@ -159,7 +161,7 @@ class ClickTrial:
             history = train_stream(
                 model,
                 epochs,
-                replace(settings, lr=lr, lr_extrapolator=lr),
+                replace(settings, lr=lr, lr_extrapolator=lr * self.settings.lr_factor),
                 validation=validation,
                 seed=self.seed,
             )

@@ -16,7 +16,6 @@ import numpy as np
 
 from openfate.errors import InputError
 from openfate.experiments.click_data import (
-    KEPT,
     NAMES,
     THRESHOLD,
     Clicks,
@@ -28,10 +27,19 @@ from openfate.experiments.runner import Recorded, choose, open_record, versions,
 
 __all__ = ["Plan", "make_plans", "run_trial", "summary", "write_summary"]
 
-# Rows of a mini-batch: of FATE, whose graph it is, and of networks without one.  PAPER: 100,000.
-BATCH_ROWS = {
-    **{"criteo": (100_000, 10_000), "avazu": (100_000, 10_000), "synthetic": (20_000, 2000)},
-    **{"criteo-sample": (1000, 250), "avazu-sample": (500, 100), "flights": (4000, 500)},
+# What differs from `ClickSettings` on each log.  Batches: of FATE, whose graph they are (PAPER:
+# 100,000 rows), and of networks without one, which learn more from smaller ones.
+USUAL: dict[str, dict[str, Any]] = {
+    "criteo": {"n_kept": 24, "batch_rows": 100_000, "plain_batch_rows": 10_000, "lrs": (1e-4,)},
+    "avazu": {"n_kept": 17, "batch_rows": 100_000, "plain_batch_rows": 10_000, "lrs": (1e-4,)},
+    "criteo-sample": {"n_kept": 24, "batch_rows": 1000, "plain_batch_rows": 250},
+    "avazu-sample": {"n_kept": 17, "batch_rows": 500, "plain_batch_rows": 100},
+    "flights": {"n_kept": 6, "batch_rows": 4000, "plain_batch_rows": 500},
+    # Its answer is a sum: a small network learns it, in minutes on a CPU.
+    "synthetic": {
+        **{"n_kept": 17, "batch_rows": 5000, "plain_batch_rows": 2000, "predict_rows": 400_000},
+        **{"lrs": (1e-3,), "hidden": (64, 64), "dropout": 0.0, "epochs": 3},
+    },
 }
 
 
@@ -58,14 +66,23 @@ class Plan(Recorded):
     @property
     def path(self) -> Path:
         """The trial's record."""
-        kind = "default"
-        if self.settings.masking != "k_shot":
-            kind = self.settings.masking
-        if self.sweep is not None:
-            kind = f"{self.sweep}={getattr(self.settings, self.sweep)}"
-        return (
-            self.folder / self.dataset / self.backbone / kind / f"seed-{self.seed}" / "trial.json"
-        )
+        place = self.folder / self.dataset / self.backbone / self.kind
+        return place / f"seed-{self.seed}" / "trial.json"
+
+    @property
+    def kind(self) -> str:
+        """What differs from the usual settings: `default`, `masking=n_fold`, `n_kept=20`, ..."""
+        usual = replace(ClickSettings(), **USUAL[self.dataset])
+        different = [
+            f"{name}={_text(value)}"
+            for name, value in asdict(self.settings).items()
+            if value != getattr(usual, name)
+        ]
+        if self.dataset == "synthetic":
+            plain = asdict(Synthetic())
+            drawn = asdict(self.synthetic).items()
+            different += [f"{name}={_text(value)}" for name, value in drawn if value != plain[name]]
+        return "-".join(different) or "default"
 
     @property
     def title(self) -> str:
@@ -84,6 +101,7 @@ class Plan(Recorded):
             "dataset": self.dataset,
             "backbone": self.backbone,
             "seed": self.seed,
+            "kind": self.kind,
             "sweep": self.sweep,
             "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
             "data_sha256": self.clicks().sha256,
@@ -153,14 +171,9 @@ def _settings(
     values: Sequence[int],
     changes: Mapping[str, Any],
 ) -> list[ClickSettings]:
-    graph, plain = BATCH_ROWS[dataset]
-    usual: dict[str, Any] = {
-        "n_kept": KEPT[dataset],
-        "masking": "k_shot" if masking == "kshot" else "n_fold",
-        "batch_rows": graph,
-        "plain_batch_rows": plain,
-    }
-    settings = replace(ClickSettings(), **{**usual, **changes})
+    # PAPER: n-fold recomposes W_hat from both, k-shot takes the graph network's output alone.
+    masked = {"masking": "n_fold", "recompose": "masked"} if masking == "nfold" else {}
+    settings = replace(ClickSettings(), **{**USUAL[dataset], **masked, **changes})
     if not 1 <= settings.n_kept <= n_fields:
         raise InputError(f"k = {settings.n_kept}: {dataset} has {n_fields} fields to keep.")
     if sweep is None:
@@ -173,8 +186,13 @@ def _settings(
         if wrong:
             raise InputError(f"--values {wrong[0]}: {dataset} has {n_fields} fields to keep.")
         return [replace(settings, n_kept=k) for k in chosen]
-    chosen = values or [graph // 4, graph // 2, graph, 2 * graph]
+    B = settings.batch_rows
+    chosen = values or [B // 4, B // 2, B, 2 * B]
     return [replace(settings, batch_rows=rows) for rows in chosen]
+
+
+def _text(value: object) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
 def run_trial(plan: Plan) -> dict[str, Any]:
@@ -225,9 +243,8 @@ def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Rows by log, backbone, method and split; what each method gains over base and over oov."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in sorted(records, key=lambda r: int(r["seed"])):
-        swept = record["settings"][record["sweep"]] if record["sweep"] else 0
-        key = (record["dataset"], record["backbone"], record["settings"]["masking"])
-        groups.setdefault((*key, record["sweep"] or "", swept), []).append(record)
+        key = (record["dataset"], record["backbone"])
+        groups.setdefault((*key, record["kind"]), []).append(record)
     rows, gains = [], []
     for key in sorted(groups):
         about = _about(groups[key][0])
@@ -242,7 +259,7 @@ def _about(record: dict[str, Any]) -> dict[str, Any]:
     sweep, settings = record["sweep"], record["settings"]
     swept = {"n_kept": "k", "batch_rows": "B"}
     about = {"dataset": record["dataset"], "backbone": record["backbone"]}
-    about["masking"] = settings["masking"]
+    about["variant"] = record["kind"]
     return {**about, swept[sweep]: settings[sweep]} if sweep else about
 
 

@@ -72,31 +72,36 @@ def print_gaps(gaps: Row | None, console: Console) -> None:
 
 def print_clicks(rows: Sequence[Row], gains: Sequence[Row], console: Console) -> None:
     """The paper's table 1: a table a log and backbone, methods down, test splits across."""
-    keys = ("dataset", "backbone", "masking", "k", "B")
+    keys = ("dataset", "backbone", "variant")
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         if row["metric"] == "auc":
-            groups.setdefault(tuple(row.get(key) for key in keys), []).append(row)
+            groups.setdefault(tuple(row[name] for name in keys), []).append(row)
     for key, group in groups.items():
-        about = ", ".join(f"{name} {value}" for name, value in zip(keys, key, strict=True) if value)
-        table = Table(title=f"{about}: ROC-AUC, mean over {group[0]['n_trials']} seeds")
+        title = f"{', '.join(key)}: ROC-AUC, mean over {group[0]['n_trials']} seeds"
+        table = Table(title=title, padding=(0, 0))
         table.add_column("method")
         splits = [s for s in dict.fromkeys(row["split"] for row in group) if s != "train"]
         splits = sorted(splits, key=lambda s: (s == "overall", s != "validation", s))
-        for split in (*splits, "over base", "over oov"):
-            table.add_column(split, justify="right")
+        for split in (*splits, "-base", "-oov"):
+            table.add_column("valid." if split == "validation" else split, justify="right")
         cells = {(row["method"], row["split"]): row for row in group}
         best = {s: max(r["mean"] for (_, t), r in cells.items() if t == s) for s in splits}
         over = {
-            (gain["method"], gain["over"]): f"{gain['mean']:+.4f}"
+            (gain["method"], gain["over"]): f"{gain['mean']:+.3f}"
             for gain in gains
-            if tuple(gain.get(key) for key in keys) == key
+            if tuple(gain[name] for name in keys) == key
         }
         for method in dict.fromkeys(method for method, _ in cells):
-            texts = [_cell(cells.get((method, split)), best[split]) for split in splits]
+            texts = [_short(cells.get((method, split)), best[split]) for split in splits]
             texts += [over.get((method, other), "") for other in ("base", "oov")]
             table.add_row(method, *texts)
         console.print(table)
+
+
+def _short(row: Row | None, best: float) -> str:
+    text = "" if row is None else f"{row['mean']:.3f}"[1:]
+    return f"[bold]{text}[/bold]" if row is not None and row["mean"] == best else text
 
 
 def _cell(row: Row | None, best: float) -> str:
