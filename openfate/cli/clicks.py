@@ -45,6 +45,7 @@ def ctr(
         typer.Option("--set", help="A setting, such as lrs=0.001,0.003 or epochs=5; repeatable."),
     ] = None,
     rows: Annotated[int, typer.Option(min=1000, help="Synthetic: rows.")] = 4_000_000,
+    features: Annotated[int, typer.Option(min=1, help="Synthetic: features.")] = 1_000_000,
     shape: Annotated[str, typer.Option(help="Synthetic: criteo or avazu.")] = "avazu",
     affinity: Annotated[
         float, typer.Option(min=0, help="Synthetic: how much co-occurrence tells.")
@@ -72,7 +73,7 @@ def ctr(
         sweep=sweep,
         values=_whole_numbers("--values", values),
         changes=changed(ClickSettings(), set_ or []),
-        synthetic=Synthetic(n_rows=rows, shape=shape, affinity=affinity),  # type: ignore[arg-type]
+        synthetic=Synthetic(rows, shape, features, affinity),  # type: ignore[arg-type]
         command=shlex.join(["openfate", *sys.argv[1:]]),
     )
     records, paths = run_trials(plans, jobs, experiment_ctr.run_trial, experiment_ctr.write_summary)
