@@ -99,7 +99,7 @@ class ClickSettings:
     batch_rows: int = 1000
     plain_batch_rows: int = 1000
     predict_rows: int = 100_000
-    lrs: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
+    lrs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2)
     lr_factor: float = 1.0
     epochs: int = 20
     patience: int = 5
