@@ -35,7 +35,9 @@ def ctr(
         ),
     ] = "all",
     trials: Annotated[int, typer.Option(min=1, help="Seeds 0 .. trials - 1.")] = 3,
-    masking: Annotated[str, typer.Option(help="kshot or nfold.")] = "kshot",
+    masking: Annotated[
+        str | None, typer.Option(help="kshot, the paper's, or nfold [default: nfold if synthetic].")
+    ] = None,
     sweep: Annotated[
         str | None, typer.Option(help="k (fields kept, the paper's table 4) or B (batch rows).")
     ] = None,

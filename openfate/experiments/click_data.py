@@ -55,7 +55,7 @@ class Synthetic:
     shape: Literal["criteo", "avazu"] = "avazu"
     n_features: int = 1_000_000
     affinity: float = 1.0
-    seed: int = 0
+    seed: int = 1  # settings were found on the stream of seed 0
 
     def stream(self) -> SyntheticStream:
         """The generator."""

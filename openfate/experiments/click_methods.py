@@ -87,7 +87,7 @@ class ClickSettings:
         without a better AUC.
     hidden, dropout
         Of the network.  PAPER: 400-400 and 0.5.
-    normalize, recompose
+    normalize, prior_rows, recompose
         Of the GraphSAGE and of FATE.
     """
 
@@ -107,6 +107,7 @@ class ClickSettings:
     hidden: tuple[int, ...] = (400, 400)
     dropout: float = 0.5
     normalize: bool = True
+    prior_rows: float | None = None
     recompose: Literal["all", "masked"] = "all"
 
 
@@ -142,6 +143,10 @@ class ClickTrial:
         }
         return kinds[self.backbone](WIDTH, 1, s.hidden, **options)
 
+    def _extrapolator(self, width: int) -> GraphSAGE:
+        s = self.settings
+        return GraphSAGE(width, normalize=s.normalize, prior_rows=s.prior_rows)
+
     def _fit(
         self,
         n_features: int,
@@ -156,7 +161,7 @@ class ClickTrial:
         for lr in lrs or self.settings.lrs:
             torch.manual_seed(self.seed)
             backbone = self._backbone()
-            g = GraphSAGE(WIDTH, normalize=self.settings.normalize) if extrapolator else None
+            g = self._extrapolator(backbone.width) if extrapolator else None
             model = FATE(n_features, backbone, g, recompose=self.settings.recompose)
             history = train_stream(
                 model,

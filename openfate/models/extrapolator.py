@@ -15,6 +15,7 @@ layers.
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
@@ -124,16 +125,31 @@ class GraphSAGE(nn.Module):
     normalize
         Scale every state to length one after each layer.  REFERENCE: the released code does.  It is
         a non-linearity, although the paper says that there is none.
+    prior_rows
+        Beyond the paper: a feature's mean over its n rows is taken as if there were so many more
+        rows that say nothing, sum / (n + prior_rows), so that a feature of few rows says little.
+        Learned from this start; None: a plain mean.
 
     Shapes
     ------
     states (D, H) or (D, S, H), output alike
     """
 
-    def __init__(self, width: int, n_layers: int = 2, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        width: int,
+        n_layers: int = 2,
+        normalize: bool = True,
+        prior_rows: float | None = None,
+    ) -> None:
         super().__init__()
         _check_layers(n_layers)
+        if prior_rows is not None and not 0 < prior_rows < math.inf:
+            raise InputError(f"prior_rows={prior_rows}: choose a number above 0, or None.")
         self.width, self.n_layers, self.normalize = width, n_layers, normalize
+        self.log_prior: nn.Parameter | None = None
+        if prior_rows is not None:
+            self.log_prior = nn.Parameter(torch.tensor(math.log(prior_rows)))
         self.neighbour = nn.ModuleList(nn.Linear(width, width) for _ in range(n_layers))
         self.root = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(n_layers))
 
@@ -143,7 +159,7 @@ class GraphSAGE(nn.Module):
         features, rows = states, None  # rows start at zero
         for layer in range(self.n_layers):
             heard = None if rows is None else rows_to_features(to_features, rows)
-            updated = self._update(layer, features, heard, to_features.feature_degree)
+            updated = self._update_features(layer, features, heard, to_features.feature_degree)
             if layer < self.n_layers - 1:  # the rows' last state is read by nobody
                 heard = features_to_rows(to_rows, features)
                 rows = self._update(layer, rows, heard, to_rows.row_degree)
@@ -175,8 +191,16 @@ class GraphSAGE(nn.Module):
             (D,) the number of each feature's edges; zero will do.
         """
         self._check_running()
-        first = self._update(0, features, None, counts)
-        return self._update(1, first, sums, counts)
+        first = self._update_features(0, features, None, counts)
+        return self._update_features(1, first, sums, counts)
+
+    def _update_features(
+        self, layer: int, own: Tensor, heard: Tensor | None, degree: Tensor
+    ) -> Tensor:
+        """`_update` at features, whose mean may count rows that say nothing."""
+        if self.log_prior is not None and heard is not None:
+            degree = degree + self.log_prior.exp().to(heard.dtype)
+        return self._update(layer, own, heard, degree)
 
     def _update(
         self, layer: int, own: Tensor | None, heard: Tensor | None, degree: Tensor

@@ -199,7 +199,7 @@ def test_gains_are_paired_and_told_as_a_share_of_the_ceiling():
             }
             for name, score in scores.items()
         }
-        about = {"dataset": "synthetic", "backbone": "nn", "kind": "default", "sweep": None}
+        about = {"dataset": "synthetic", "backbone": "nn", "kind": "kshot", "sweep": None}
         top = {"all": 0.9, "observed": 0.8}
         return {**about, "seed": seed, "settings": {}, "ceiling": top, "results": results}
 
