@@ -152,11 +152,13 @@ def sage(
     layers: Sequence[tuple[Tensor, Tensor, Tensor]],
     normalize: bool,
     values: Tensor | None = None,
+    prior_rows: Tensor | float = 0.0,
 ) -> Tensor:
     """Layers of (neighbour weight, bias, root weight), the weights an nn.Linear's."""
     A = adjacency(to_rows, to_features).to(states.dtype)
     V = 1.0 if values is None else adjacency(values, values).to(states.dtype)
-    mean = A * V / A.sum(1, keepdim=True).clamp(min=1)
+    is_feature = (torch.arange(len(A)) < len(states)).to(states.dtype)[:, None]
+    mean = A * V / (A.sum(1, keepdim=True) + prior_rows * is_feature).clamp(min=1)
     h = torch.cat([states, states.new_zeros(len(to_rows), states.size(1))])
     for neighbour, bias, root in layers:
         h = mean @ h @ neighbour.T + bias + h @ root.T

@@ -199,7 +199,7 @@ class GraphSAGE(nn.Module):
     ) -> Tensor:
         """`_update` at features, whose mean may count rows that say nothing."""
         if self.log_prior is not None and heard is not None:
-            degree = degree + self.log_prior.exp().to(heard.dtype)
+            degree = degree.to(heard.dtype) + self.log_prior.exp().to(heard.dtype)
         return self._update(layer, own, heard, degree)
 
     def _update(

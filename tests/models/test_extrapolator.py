@@ -34,6 +34,10 @@ MODELS = {
     **{f"sage{n}": lambda n=n: GraphSAGE(WIDTH, n, normalize=False) for n in range(1, 4)},
     **{f"sage{n}-l2": lambda n=n: GraphSAGE(WIDTH, n, normalize=True) for n in range(1, 4)},
 }
+PRIOR = {
+    f"sage{n}-prior": lambda n=n: GraphSAGE(WIDTH, n, normalize=False, prior_rows=3.0)
+    for n in range(2, 4)
+}
 DROPPED = ["all edges", "dropped", "dropped apart", "no edges"]
 
 
@@ -54,9 +58,10 @@ def make_edges(
 def make(name: str, seed: int, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor]:
     """A model whose biases are not zero, and states for six features."""
     torch.manual_seed(seed)
-    model = MODELS[name]().to(dtype)
+    model = (MODELS | PRIOR)[name]().to(dtype)
     for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.5)
+        if parameter.dim():  # all but the prior, which starts at three rows
+            nn.init.normal_(parameter, std=0.5)
     return model, torch.randn(6, WIDTH, dtype=dtype, requires_grad=True)
 
 
@@ -75,7 +80,8 @@ def dense_twin(
         (neighbour.weight, neighbour.bias, root.weight)
         for neighbour, root in zip(model.neighbour, model.root, strict=True)
     ]
-    return reference.sage(states, *ways, layers, model.normalize, values)
+    prior = 0.0 if model.log_prior is None else model.log_prior.exp()
+    return reference.sage(states, *ways, layers, model.normalize, values, prior)
 
 
 def pyg_twin(model: nn.Module, states: Tensor, edges: Edges) -> Tensor:
@@ -125,7 +131,7 @@ def assert_same(model: nn.Module, states: Tensor, ours: Tensor, theirs: Tensor) 
 
 
 @pytest.mark.parametrize("dropped", DROPPED)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS | PRIOR)
 def test_forward_and_gradients_equal_the_dense_twin(name, dropped):
     model, states = make(name, seed=1)
     edges = make_edges(1, dropped)
@@ -159,7 +165,7 @@ def test_a_gcn_without_bias_equals_the_dense_twin(n_layers):
 
 
 @pytest.mark.parametrize("dropped", DROPPED)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS | PRIOR)
 def test_many_masks_at_once_equal_single_runs(name, dropped):
     model, _ = make(name, seed=3)
     edges = make_edges(3, dropped)
@@ -263,7 +269,7 @@ def test_devices_agree_on_values(name, device):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("with_values", [False, True])
 @pytest.mark.parametrize("dropped", DROPPED)
-@pytest.mark.parametrize("name", ["sage2", "sage2-l2"])
+@pytest.mark.parametrize("name", ["sage2", "sage2-l2", "sage2-prior"])
 def test_sums_of_row_messages_give_the_same_states_exactly(name, dropped, with_values, dtype):
     for seed in range(4):
         model, states = make(name, seed, dtype)
@@ -275,7 +281,7 @@ def test_sums_of_row_messages_give_the_same_states_exactly(name, dropped, with_v
 
 
 @pytest.mark.parametrize("with_values", [False, True])
-@pytest.mark.parametrize("name", ["sage2", "sage2-l2"])
+@pytest.mark.parametrize("name", ["sage2", "sage2-l2", "sage2-prior"])
 @given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 12), max_size=4))
 def test_sums_over_batches_of_rows_add_up(name, with_values, seed, cuts):
     model, states = make(name, seed, torch.float32)
@@ -297,6 +303,18 @@ def test_a_feature_without_rows_hears_a_mean_of_zero():
     nothing = model.from_sums(states, torch.zeros(6, WIDTH).double(), torch.zeros(6))
     graph = bipartite(torch.zeros(3, 6))
     assert torch.equal(nothing, model(states, Edges.of(graph)))
+
+
+def test_a_feature_of_few_rows_says_less_than_one_of_many():
+    model, _ = make("sage2-prior", 0)
+    few, many = torch.ones(1, WIDTH).double(), 100 * torch.ones(1, WIDTH).double()
+    said = [
+        model.from_sums(torch.zeros(1, WIDTH).double(), sums, torch.tensor([n]))
+        for sums, n in ((0 * few, 0), (few, 1), (many, 100))
+    ]
+    assert torch.allclose(said[1] - said[0], (said[2] - said[0]) * (1 / 4) / (100 / 103))
+    with pytest.raises(InputError, match="prior_rows=0: choose a number above 0"):
+        GraphSAGE(WIDTH, prior_rows=0)
 
 
 @pytest.mark.parametrize("n_layers", [1, 3])
