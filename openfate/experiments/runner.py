@@ -7,6 +7,7 @@ after every method, so a kill loses at most the method that was running.
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import json
 import multiprocessing
@@ -34,6 +35,7 @@ from openfate.errors import DataFileError, InputError, OpenFATEError
 __all__ = [
     "Recorded",
     "check_same",
+    "choose_all",
     "only_writer",
     "open_record",
     "run_jobs",
@@ -78,6 +80,17 @@ def open_record(path: Path) -> Record | None:
             f"{path} cannot be read ({reason}): delete it to run the trial again."
         ) from None
     return cast(Record, record)
+
+
+def choose_all(flag: str, given: Sequence[Any], known: Sequence[Any]) -> None:
+    """Refuse an empty list, and names that are not known."""
+    if not given:
+        raise InputError(f"{flag} is empty: name one or more.")
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise InputError(f"{flag} {name}: unknown; choose from {', '.join(known)}.{hint}")
 
 
 class Recorded(ABC):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
-from openfate.data.datasets import load
+from openfate.data.datasets import Dataset, load
+from openfate.data.split import Split
 from openfate.errors import InputError
 from openfate.experiments.methods import METHODS, Novelty, Trial, make_split
 from openfate.experiments.present import line_plots, save_figure
 from openfate.experiments.runner import (
     Recorded,
+    choose_all,
     open_record,
     summarise,
     trial_path,
@@ -72,6 +73,25 @@ class Plan(Recorded):
         record["settings"] = asdict(Settings()) | record.get("settings", {})
         return record
 
+    def loaded(self) -> tuple[Dataset, Split]:
+        """The data set and its split."""
+        dataset = _load(self.dataset, self.data)
+        seed = self.seed if self.split_seed is None else self.split_seed
+        return dataset, make_split(dataset, self.observed, seed, self.novelty, self.compat)
+
+    def new_record(self, split: Split, trial: Trial) -> dict[str, Any]:
+        """A record without results."""
+        parts = ("train", "validation", "test", "observed", "new")
+        sizes = {name: len(getattr(split, name)) for name in parts}
+        return {
+            **self.header(),
+            "split": {"sha256": split.sha256, **sizes},
+            "new_features_without_rows": trial.new_features_without_rows,
+            "command": self.command,
+            "versions": versions(),
+            "results": {},
+        }
+
 
 def make_plans(
     *,
@@ -91,14 +111,12 @@ def make_plans(
 
     `changes` are settings that differ from those of `compat`; they name the folder.
     """
-    for flag, given in (("--datasets", datasets), ("--observed", observed), ("--methods", methods)):
-        if not given:
-            raise InputError(f"{flag} is empty: name one or more.")
-    for method in methods:
-        _choose("--methods", method, METHODS)
-    _choose("--novelty", novelty, get_args(Novelty))
+    choose_all("--datasets", datasets, datasets)
+    choose_all("--observed", observed, observed)
+    choose_all("--methods", methods, METHODS)
+    choose_all("--novelty", [novelty], get_args(Novelty))
     if compat is not None:
-        _choose("--compat", compat, ("paper", "reference"))
+        choose_all("--compat", [compat], ("paper", "reference"))
     if split_seed is not None and not 0 <= split_seed < 2**31:
         raise InputError(f"--split-seed {split_seed}: choose a whole number from 0 to 2^31.")
     if out.exists() and not out.is_dir():
@@ -130,13 +148,6 @@ def make_plans(
     return plans
 
 
-def _choose(flag: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise InputError(f"{flag} {name}: unknown; choose from {', '.join(known)}.{hint}")
-
-
 def _variant(
     compat: str | None, novelty: str, split_seed: int | None, plain: Settings, settings: Settings
 ) -> str:
@@ -152,22 +163,9 @@ def _variant(
 
 def run_trial(plan: Plan) -> dict[str, Any]:
     """Run the methods of a trial that its record does not have yet; returns the whole record."""
-    dataset = _load(plan.dataset, plan.data)
-    record = plan.record()
-    seed = plan.seed if plan.split_seed is None else plan.split_seed
-    split = make_split(dataset, plan.observed, seed, plan.novelty, plan.compat)
+    dataset, split = plan.loaded()
     trial = Trial(dataset, split, plan.seed, plan.settings, plan.compat)
-    if record is None:
-        parts = ("train", "validation", "test", "observed", "new")
-        sizes = {name: len(getattr(split, name)) for name in parts}
-        record = {
-            **plan.header(),
-            "split": {"sha256": split.sha256, **sizes},
-            "new_features_without_rows": trial.new_features_without_rows,
-            "command": plan.command,
-            "versions": versions(),
-            "results": {},
-        }
+    record = plan.record() or plan.new_record(split, trial)
     for method in plan.methods:
         if method not in record["results"]:
             record["results"][method] = trial.result(method)

@@ -1,0 +1,78 @@
+"""The rest of the paper's experiments: ablation, map and generalization."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openfate.cli.experiments import experiment, run_trials, shares_in
+from openfate.cli.flags import Json, names_in
+
+__all__ = ["ablation", "experiment"]
+
+Data = Annotated[str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")]
+Trials = Annotated[int, typer.Option(min=1, help="Seeds 0 .. trials - 1.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes [default: the cores].")]
+Out = Annotated[Path, typer.Option(help="Folder of the results.")]
+
+
+@experiment.command()
+def ablation(
+    data: Data = None,
+    datasets: Annotated[
+        str, typer.Option(help="drive: its sample where the whole file is not there.")
+    ] = "gene,protein,robot,drive,calls,github",
+    observed: Annotated[
+        str, typer.Option(help="Shares of observed features; all: 0.3 to 0.8.")
+    ] = "0.5",
+    trials: Trials = 5,
+    variants: Annotated[
+        str,
+        typer.Option(
+            help="all (the paper's), or some of: full, no_drop_edge, joint, leave_out, n_fold_2, "
+            "n_fold_10, k_shot_1, k_shot_5, k_shot_10, leave_out_long, k_shot_1_long."
+        ),
+    ] = "all",
+    out: Out = Path("results/ablation"),
+    jobs: Jobs = None,
+    compat: Annotated[
+        str | None, typer.Option(help="reference: the released code; paper: its words.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 200,
+    as_json: Json = False,
+) -> None:
+    """The paper's Table 3: FATE without one of its parts, or with other masks."""
+    from openfate.experiments import ablation as table
+
+    used = table.replace_missing(names_in(datasets), data)
+    for name, other in used.items():
+        if name != other:
+            print(f"openfate: {name} is not there: {other} takes its place.", file=sys.stderr)
+    plans = table.make_plans(
+        variants=table.PAPERS_OWN if variants == "all" else names_in(variants),
+        datasets=tuple(dict.fromkeys(used.values())),
+        observed=shares_in("0.3,0.4,0.5,0.6,0.7,0.8" if observed == "all" else observed),
+        trials=trials,
+        out=out,
+        data=data,
+        compat=compat,
+        changes={"epochs": epochs},
+        command=shlex.join(["openfate", *sys.argv[1:]]),
+    )
+    records, paths = run_trials(plans, jobs, table.run_trial, table.write_summary)
+    rows = table.rows_of(records)
+    if as_json:
+        about = {"experiment": "ablation", "folder": str(plans[0].folder)}
+        replaced = {name: other for name, other in used.items() if name != other}
+        notes = table.notes(rows)
+        print(json.dumps({**about, "replaced": replaced, "notes": notes, "rows": rows}))
+        return
+    from rich.console import Console
+
+    table.print_rows(rows, Console())
+    print("\n".join(map(str, paths)))
