@@ -13,7 +13,7 @@ import typer
 from openfate.cli.experiments import experiment, run_trials, shares_in
 from openfate.cli.flags import Json, names_in
 
-__all__ = ["ablation", "experiment"]
+__all__ = ["ablation", "experiment", "map_"]
 
 Data = Annotated[str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")]
 Trials = Annotated[int, typer.Option(min=1, help="Seeds 0 .. trials - 1.")]
@@ -75,4 +75,48 @@ def ablation(
     from rich.console import Console
 
     table.print_rows(rows, Console())
+    print("\n".join(map(str, paths)))
+
+
+@experiment.command(name="map")
+def map_(
+    data: Data = None,
+    datasets: Annotated[
+        str, typer.Option(help="A row of the picture each.")
+    ] = "gene,protein,robot",
+    observed: Annotated[str, typer.Option(help="Shares of observed features.")] = "0.5",
+    seed: Annotated[int, typer.Option(min=0, help="Of the picture, and the first of them.")] = 0,
+    trials: Annotated[int, typer.Option(min=1, help="Seeds to measure.")] = 5,
+    perplexity: Annotated[float, typer.Option(help="Of t-SNE.")] = 30.0,
+    out: Out = Path("results/map"),
+    jobs: Jobs = None,
+    compat: Annotated[
+        str | None, typer.Option(help="reference: the released code; paper: its words.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 200,
+    as_json: Json = False,
+) -> None:
+    """The paper's t-SNE figure, with measures of what it shows."""
+    from openfate.experiments import map as picture
+
+    plans = picture.make_plans(
+        seed=seed,
+        perplexity=perplexity,
+        datasets=names_in(datasets),
+        observed=shares_in(observed),
+        trials=trials,
+        out=out,
+        data=data,
+        compat=compat,
+        changes={"epochs": epochs},
+        command=shlex.join(["openfate", *sys.argv[1:]]),
+    )
+    records, paths = run_trials(plans, jobs, picture.run_trial, picture.write_summary)
+    rows = picture.summary(records)
+    if as_json:
+        print(json.dumps({"experiment": "map", "folder": str(plans[0].folder), "rows": rows}))
+        return
+    from rich.console import Console
+
+    picture.print_rows(rows, Console())
     print("\n".join(map(str, paths)))
