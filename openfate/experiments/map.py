@@ -10,6 +10,7 @@ two things off it: that FATE's two clouds lie further apart than Oracle's, and t
     agreement           of the k nearest features of a new one, the share that Oracle has too
     correlation         of the distances of all pairs with a new feature, with Oracle's
     dimensions          that the new features fill: (sum of variances)^2 / sum of their squares
+    frequency           share of that variance which the root of a feature's number of rows gives
 
 The baselines keep a plain network's embeddings of the observed features: `knn`, `pooling` and
 `average` estimate the new ones, `random` draws them from a normal distribution with the observed
@@ -45,7 +46,7 @@ METHODS = ("fate", "oracle", "oracle_again", "knn", "pooling", "average", "rando
 DRAWN = ("fate", "oracle")
 MEASURES = (
     *("centroid_distance", "energy", "told_apart"),
-    *("agreement", "correlation", "dimensions"),
+    *("agreement", "correlation", "dimensions", "frequency"),
 )
 N_NEIGHBOURS = 10
 N_SHUFFLES = 100  # of the colours, for the level of chance
@@ -122,15 +123,19 @@ def usable(trial: Trial) -> NDArray[np.bool_]:
 # ---- measures ------------------------------------------------------------------------------------
 
 
-def measure(Z: Floats, is_new: NDArray[np.bool_], oracle: Floats, seed: int = 0) -> dict[str, Any]:
+def measure(
+    Z: Floats, is_new: NDArray[np.bool_], oracle: Floats, n_rows: NDArray[Any], seed: int = 0
+) -> dict[str, Any]:
     """What the module's docstring lists, for embeddings Z (D', H) beside Oracle's (D', H).
+
+    `n_rows` (D',) is the number of rows that show each feature.
 
     Examples
     --------
-    >>> Z = np.random.default_rng(0).normal(size=(200, 3))
-    >>> found = measure(Z, np.arange(200) % 2 == 0, oracle=Z)
-    >>> found["agreement"], round(found["correlation"], 3), found["told_apart"] < 0.65
-    (1.0, 1.0, True)
+    >>> Z = np.random.default_rng(2).normal(size=(200, 3))
+    >>> found = measure(Z, np.arange(200) % 2 == 0, oracle=Z, n_rows=np.arange(200))
+    >>> found["agreement"], round(found["correlation"], 3), round(found["told_apart"], 1)
+    (1.0, 1.0, 0.5)
     """
     distance, wanted = _distances(Z), _distances(oracle)
     rng = np.random.default_rng([seed, 4])
@@ -151,6 +156,7 @@ def measure(Z: Floats, is_new: NDArray[np.bool_], oracle: Floats, seed: int = 0)
         "agreement_by_chance": k / (len(Z) - 1),
         "correlation": float(np.corrcoef(distance[pairs], wanted[pairs])[0, 1]),
         "dimensions": _dimensions(new),
+        "frequency": _explained(new, np.sqrt(n_rows[is_new])),
     }
 
 
@@ -203,6 +209,13 @@ def _dimensions(Z: Floats) -> float:
     return float(total**2 / (variances**2).sum()) if total > 1e-12 else 0.0
 
 
+def _explained(Z: Floats, by: Floats) -> float:
+    """The share of the variance of Z that a line in `by` explains."""
+    centred, by = Z - Z.mean(0), by - by.mean()
+    total, scale = (centred**2).sum(), (by**2).sum()
+    return float(((by @ centred) ** 2).sum() / scale / total) if total > 1e-12 and scale else 0.0
+
+
 # ---- trials --------------------------------------------------------------------------------------
 
 
@@ -216,9 +229,9 @@ def run_trial(plan: MapPlan) -> dict[str, Any]:
     there, found = usable(trial), embeddings(trial, again)
     is_new = (np.arange(len(there)) >= trial.n_observed)[there]
     record["features"] = {"observed": int((~is_new).sum()), "new": int(is_new.sum())}
-    oracle = found["oracle"][there]
+    oracle, n_rows = found["oracle"][there], trial.test_all.feature_degree[there]
     for method in METHODS:
-        measures = measure(found[method][there], is_new, oracle, plan.seed)
+        measures = measure(found[method][there], is_new, oracle, n_rows, plan.seed)
         seconds = round(time.perf_counter() - started, 3)
         own = {"metric": "agreement", "score": measures["agreement"], "seconds": seconds}
         record["results"][method] = own | {"measures": measures}
