@@ -12,8 +12,9 @@ import typer
 
 from openfate.cli.experiments import experiment, run_trials, shares_in
 from openfate.cli.flags import Json, names_in
+from openfate.errors import InputError
 
-__all__ = ["ablation", "experiment", "map_"]
+__all__ = ["ablation", "experiment", "generalization", "map_"]
 
 Data = Annotated[str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")]
 Trials = Annotated[int, typer.Option(min=1, help="Seeds 0 .. trials - 1.")]
@@ -120,3 +121,60 @@ def map_(
 
     picture.print_rows(rows, Console())
     print("\n".join(map(str, paths)))
+
+
+@experiment.command()
+def generalization(
+    data: Data = None,
+    datasets: Annotated[str, typer.Option(help="Data sets of whole raw columns.")] = "robot,gene",
+    model: Annotated[
+        str, typer.Option(help="fate; or theory: the very model that the paper analyses.")
+    ] = "fate",
+    kept: Annotated[
+        str, typer.Option(help="k-shot: shares k / d of the fields kept.")
+    ] = "0.17,0.33,0.5,0.67,0.83",
+    folds: Annotated[str, typer.Option(help="n-fold: n, of which one part is hidden.")] = "2,5,10",
+    trials: Annotated[int, typer.Option(min=1, help="Splits of fields and rows.")] = 10,
+    steps: Annotated[int, typer.Option(min=1, help="theory: steps of SGD.")] = 1000,
+    lr: Annotated[float, typer.Option(help="theory: its step size.")] = 0.1,
+    epochs: Annotated[int, typer.Option(min=1, help="fate: passes over training rows.")] = 200,
+    out: Out = Path("results/generalization"),
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """The generalisation gap, by rows and by features, beside the bound of Theorem 1."""
+    from openfate.experiments import gaps
+    from openfate.experiments import generalization as study
+
+    plans = study.make_plans(
+        model=model,
+        kept=_numbers("--kept", kept),
+        folds=[int(n) for n in _numbers("--folds", folds)],
+        steps=steps,
+        lr=lr,
+        datasets=names_in(datasets),
+        trials=trials,
+        out=out,
+        data=data,
+        changes={"epochs": epochs},
+        command=shlex.join(["openfate", *sys.argv[1:]]),
+    )
+    records, paths = run_trials(plans, jobs, study.run_trial, gaps.write_summary)
+    rows = gaps.gap_rows(records)
+    bounds = gaps.bounds(rows, *gaps.steps_of(plans[0]))
+    if as_json:
+        about = {"experiment": "generalization", "folder": str(plans[0].folder)}
+        print(json.dumps({**about, "about": gaps.ABOUT, "rows": rows, "bounds": bounds}))
+        return
+    from rich.console import Console
+
+    gaps.print_rows(rows, bounds, Console())
+    print("\n".join(map(str, paths)))
+
+
+def _numbers(flag: str, text: str) -> list[float]:
+    """The numbers that a flag lists."""
+    try:
+        return [float(part) for part in names_in(text)]
+    except ValueError:
+        raise InputError(f"{flag} {text}: give numbers with commas between them.") from None
