@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,27 +45,38 @@ def ablation(
         str | None, typer.Option(help="reference: the released code; paper: its words.")
     ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training rows.")] = 200,
+    search: Annotated[
+        bool, typer.Option("--search", help="The paper's grid instead, chosen on validation rows.")
+    ] = False,
+    search_trials: Annotated[int, typer.Option(min=1, help="Seeds to search with.")] = 1,
     as_json: Json = False,
 ) -> None:
     """The paper's Table 3: FATE without one of its parts, or with other masks."""
     from openfate.experiments import ablation as table
+    from openfate.experiments import search as grid
 
     used = table.replace_missing(names_in(datasets), data)
     for name, other in used.items():
         if name != other:
             print(f"openfate: {name} is not there: {other} takes its place.", file=sys.stderr)
-    plans = table.make_plans(
-        variants=table.PAPERS_OWN if variants == "all" else names_in(variants),
-        datasets=tuple(dict.fromkeys(used.values())),
-        observed=shares_in("0.3,0.4,0.5,0.6,0.7,0.8" if observed == "all" else observed),
-        trials=trials,
-        out=out,
-        data=data,
-        compat=compat,
-        changes={"epochs": epochs},
-        command=shlex.join(["openfate", *sys.argv[1:]]),
-    )
-    records, paths = run_trials(plans, jobs, table.run_trial, table.write_summary)
+    shared: dict[str, Any] = {
+        "datasets": tuple(dict.fromkeys(used.values())),
+        "observed": shares_in("0.3,0.4,0.5,0.6,0.7,0.8" if observed == "all" else observed),
+        "trials": search_trials if search else trials,
+        "out": out,
+        "data": data,
+        "compat": compat,
+        "changes": {"epochs": epochs},
+        "command": shlex.join(["openfate", *sys.argv[1:]]),
+    }
+    plans: list[Any]
+    if search:
+        plans = grid.make_plans(**shared)
+        records, paths = run_trials(plans, jobs, grid.run_search, grid.write_summary)
+    else:
+        names = table.PAPERS_OWN if variants == "all" else names_in(variants)
+        plans = table.make_plans(variants=names, **shared)
+        records, paths = run_trials(plans, jobs, table.run_trial, table.write_summary)
     rows = table.rows_of(records)
     if as_json:
         about = {"experiment": "ablation", "folder": str(plans[0].folder)}

@@ -309,8 +309,8 @@ def print_rows(rows: Sequence[dict[str, Any]], console: Console) -> None:
             table.add_column(name, justify="left" if name == "variant" else "right")
         for variant in dict.fromkeys(row["variant"] for row in own):
             found = [cells.get((variant, method)) for method in CONTROLS]
-            if variant == "base":
-                found = [None, cells["base", "base"]]  # it drops the new features too
+            if variant == "base":  # it drops the new features too
+                found = [None, cells["base", "base"]]
             texts = [
                 "-" if row is None else f"{row['mean']:.3f} ± {row['std']:.3f}" for row in found
             ]
