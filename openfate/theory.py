@@ -137,10 +137,9 @@ def _convex_sgd(
 
 def _check(d: int, k: int, T: int, lr: float, N: int | None, B: int | None, *others: Any) -> None:
     beta, beta_prime, lam, delta, n_effective = others
-    whole = (
-        {"d": d, "k": k, "T": T} | ({} if N is None else {"N": N}) | ({} if B is None else {"B": B})
-    )
-    for name, value in whole.items():
+    for name, value in {"d": d, "k": k, "T": T, "N": N, "B": B}.items():
+        if value is None and name in "NB":
+            continue
         if type(value) is not int or value < 1:
             raise InputError(f"{name}={value!r}: choose a whole number from 1 up.")
     if (N is None) != (B is None):
@@ -148,12 +147,11 @@ def _check(d: int, k: int, T: int, lr: float, N: int | None, B: int | None, *oth
     for part, total, names in ((k, d, "k and d"), (B or 1, N or 1, "B and N")):
         if part > total:
             raise InputError(f"{names} are {part} and {total}: the first is a part of the second.")
-    positive = {"lr": lr, "beta": beta, "beta_prime": beta_prime, "lam": lam}
-    for name, value in (
-        positive | {"n_effective": 1.0 if n_effective is None else n_effective}
-    ).items():
-        if not (value > 0 and math.isfinite(value)):
-            raise InputError(f"{name}={value!r}: choose a number above 0.")
+    n = 1.0 if n_effective is None else n_effective
+    numbers = {"lr": lr, "beta": beta, "beta_prime": beta_prime, "lam": lam, "n_effective": n}
+    for name, number in numbers.items():
+        if not (number > 0 and math.isfinite(number)):
+            raise InputError(f"{name}={number!r}: choose a number above 0.")
     if not 0 < delta < 1:
         raise InputError(f"delta={delta!r}: choose a probability between 0 and 1.")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +24,7 @@ from openfate.errors import DataFileError
 from openfate.experiments import uci
 from openfate.experiments.methods import Trial
 from openfate.experiments.present import COLOURS, save_figure
-from openfate.experiments.runner import choose_all, open_record, summarise, versions, write_json
+from openfate.experiments.runner import choose_all, records_in, summarise, versions, write_json
 from openfate.experiments.uci import Plan
 from openfate.training.settings import Settings
 
@@ -237,8 +238,7 @@ def _standard_error(values: Sequence[float]) -> float | None:
 def write_summary(plans: Sequence[Plan]) -> list[Path]:
     """Rows, paired differences and the figure of all trials in the folder, beside them."""
     folder = plans[0].folder
-    found = [open_record(path) for path in sorted(folder.glob("*/observed-*/*/trial.json"))]
-    records = [record for record in found if record is not None]
+    records = records_in(folder)
     rows = rows_of(records)
     content = {
         "command": plans[0].command,
@@ -272,30 +272,35 @@ def _figure(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     axes = figure.subplots(lines, columns, squeeze=False)
     for axis in axes.flat[len(panels) :]:
         axis.set_axis_off()
-    for axis, (dataset, observed) in zip(axes.flat, panels, strict=False):
-        own = [r for r in rows if (r["dataset"], r["observed"]) == (dataset, observed)]
-        variants = [v for v in VARIANTS if any(row["variant"] == v for row in own)]
-        place = {variant: -at for at, variant in enumerate(variants)}
-        for method, shift, face in (("fate", 0.12, None), ("fate_drop_new", -0.12, "white")):
-            cells = [r for r in own if r["variant"] in place and r["method"] == method]
-            axis.errorbar(
-                [r["mean"] for r in cells], [place[r["variant"]] + shift for r in cells],
-                xerr=[r["std"] for r in cells], fmt="o", ms=5, mfc=face, capsize=2,
-                color=COLOURS[method], label=f"ours, {method}",
-            )  # fmt: skip
-        paper = [(r["paper"], place[r["variant"]]) for r in own if r["paper"] is not None]
-        if paper:
-            axis.plot(*zip(*paper, strict=True), "kx", label="paper")
-        for base in (r for r in own if r["method"] == "base"):
-            axis.axvline(base["mean"], color=COLOURS["base"], lw=1, ls=":", label="ours, base")
-        labels = [VARIANTS[variant].label for variant in variants]
-        axis.set_yticks(list(place.values()), labels, fontsize=8)
-        axis.set_title(f"{dataset}, {observed:.0%} observed: {own[0]['metric']}", fontsize=10)
-        axis.grid(alpha=0.3)
+    for axis, panel in zip(axes.flat, panels, strict=False):
+        _panel(axis, [row for row in rows if (row["dataset"], row["observed"]) == panel])
     handles, names = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(title)
     return figure
+
+
+def _panel(axis: Axes, own: Sequence[dict[str, Any]]) -> None:
+    variants = [v for v in VARIANTS if any(row["variant"] == v for row in own)]
+    place = {variant: -at for at, variant in enumerate(variants)}
+    for method, shift, face in (("fate", 0.12, None), ("fate_drop_new", -0.12, "white")):
+        cells = [r for r in own if r["variant"] in place and r["method"] == method]
+        axis.errorbar(
+            [r["mean"] for r in cells], [place[r["variant"]] + shift for r in cells],
+            xerr=[r["std"] for r in cells], fmt="o", ms=5, mfc=face, capsize=2,
+            color=COLOURS[method], label=f"ours, {method}",
+        )  # fmt: skip
+    paper = [(r["paper"], place[r["variant"]]) for r in own if r["paper"] is not None]
+    if paper:
+        axis.plot(*zip(*paper, strict=True), "kx", label="paper")
+    for base in (r for r in own if r["method"] == "base"):
+        axis.axvline(base["mean"], color=COLOURS["base"], lw=1, ls=":", label="ours, base")
+    labels = [VARIANTS[variant].label for variant in variants]
+    axis.set_yticks(list(place.values()), labels, fontsize=8)
+    axis.set_title(
+        f"{own[0]['dataset']}, {own[0]['observed']:.0%} observed: {own[0]['metric']}", fontsize=10
+    )
+    axis.grid(alpha=0.3)
 
 
 def print_rows(rows: Sequence[dict[str, Any]], console: Console) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from openfate.experiments.generalization import StudyPlan
 from openfate.experiments.present import save_figure
-from openfate.experiments.runner import open_record, versions, write_json
+from openfate.experiments.runner import records_in, versions, write_json
 from openfate.theory import generalization_report
 
 __all__ = ["GAPS", "bounds", "gap_rows", "interval", "print_rows", "write_summary"]
@@ -102,8 +102,7 @@ def bounds(rows: Sequence[dict[str, Any]], steps: int, lr: float) -> list[dict[s
 def write_summary(plans: Sequence[StudyPlan]) -> list[Path]:
     """Rows, bounds and the picture of all trials in the experiment's folder, beside them."""
     plan, folder = plans[0], plans[0].folder
-    found = [open_record(path) for path in sorted(folder.glob("*/observed-*/*/trial.json"))]
-    rows = gap_rows([record for record in found if record is not None])
+    rows = gap_rows(records_in(folder))
     content = {
         "command": plan.command,
         "versions": versions(),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -101,12 +101,10 @@ def make_plans(
         if model == "fate":
             names += [f"n_fold/{n}" for n in folds]
         choose_all("--kept and --folds", names, names)
-        known = {field.name: getattr(plan, field.name) for field in fields(plan)}
-        known["methods"] = tuple(dict.fromkeys(names))
-        known["folder"] = plan.folder.with_name(
-            plan.folder.name.replace("default-columns", model, 1)
-        )
-        made.append(StudyPlan(**known, model=model, steps=steps, lr=lr))  # type: ignore[arg-type]
+        folder = plan.folder.with_name(plan.folder.name.replace("default-columns", model, 1))
+        sgd = {"model": model, "steps": steps, "lr": lr}
+        methods = tuple(dict.fromkeys(names))
+        made.append(plan.turned_into(StudyPlan, methods=methods, folder=folder, **sgd))
     return made
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from openfate.errors import InputError
 from openfate.experiments import uci
 from openfate.experiments.methods import Trial
 from openfate.experiments.present import save_figure
-from openfate.experiments.runner import open_record, versions, write_json
+from openfate.experiments.runner import records_in, versions, write_json
 from openfate.models.baselines import average, knn, pooling
 from openfate.training.metrics import roc_auc
 
@@ -87,9 +87,9 @@ def make_plans(
     plans = uci.make_plans(methods=["fate"], changes=changes, **shared)
     made = []
     for plan in plans:
-        moved = replace(plan, methods=METHODS, seed=plan.seed + seed)
-        settings = {field.name: getattr(moved, field.name) for field in fields(moved)}
-        made.append(MapPlan(**settings, perplexity=perplexity, drawn=plan.seed == 0))
+        drawing = {"perplexity": perplexity, "drawn": plan.seed == 0}
+        changes = {"methods": METHODS, "seed": plan.seed + seed, **drawing}
+        made.append(plan.turned_into(MapPlan, **changes))
     return made
 
 
@@ -289,8 +289,7 @@ def summary(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def write_summary(plans: Sequence[MapPlan]) -> list[Path]:
     """Rows and the picture of all trials in the experiment's folder, beside them."""
     folder = plans[0].folder
-    found = [open_record(path) for path in sorted(folder.glob("*/observed-*/*/trial.json"))]
-    records = [record for record in found if record is not None]
+    records = records_in(folder)
     content = {"command": plans[0].command, "versions": versions(), "rows": summary(records)}
     write_json(folder / "summary.json", content)
     figure = _figure([record for record in records if "picture" in record])

@@ -38,6 +38,7 @@ __all__ = [
     "choose_all",
     "only_writer",
     "open_record",
+    "records_in",
     "run_jobs",
     "summarise",
     "trial_path",
@@ -80,6 +81,12 @@ def open_record(path: Path) -> Record | None:
             f"{path} cannot be read ({reason}): delete it to run the trial again."
         ) from None
     return cast(Record, record)
+
+
+def records_in(folder: Path) -> list[Record]:
+    """The records of all trials of an experiment that have begun."""
+    found = [open_record(path) for path in sorted(folder.glob("*/*/*/trial.json"))]
+    return [record for record in found if record is not None]
 
 
 def choose_all(flag: str, given: Sequence[Any], known: Sequence[Any]) -> None:

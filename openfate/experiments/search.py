@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from openfate.errors import OpenFATEError
 from openfate.experiments import uci
 from openfate.experiments.ablation import CONTROLS, rows_of
 from openfate.experiments.methods import Trial
-from openfate.experiments.runner import open_record, versions, write_json
+from openfate.experiments.runner import records_in, versions, write_json
 from openfate.graph.bipartite import Bipartite, Edges
 from openfate.models.fate import FATE
 from openfate.training.masking import n_fold
@@ -52,11 +52,10 @@ class SearchPlan(uci.Plan):
 def make_plans(**shared: Any) -> list[SearchPlan]:
     """Every trial, checked before anything runs; `shared` are arguments of `uci.make_plans`."""
     methods = tuple(f"{variant}/{m}" for variant in ("full", "searched") for m in CONTROLS)
-    made = []
-    for plan in uci.make_plans(methods=["fate"], **shared):
-        known = {field.name: getattr(plan, field.name) for field in fields(plan)}
-        made.append(SearchPlan(**known | {"methods": methods, "folder": plan.folder / "search"}))
-    return made
+    return [
+        plan.turned_into(SearchPlan, methods=methods, folder=plan.folder / "search")
+        for plan in uci.make_plans(methods=["fate"], **shared)
+    ]
 
 
 def run_search(plan: SearchPlan) -> dict[str, Any]:
@@ -122,8 +121,7 @@ def _least(candidates: Sequence[dict[str, Any]], loss: str) -> dict[str, Any]:
 def write_summary(plans: Sequence[SearchPlan]) -> list[Path]:
     """Rows and choices of all searches in the folder, beside them."""
     folder = plans[0].folder
-    found = [open_record(path) for path in sorted(folder.glob("*/observed-*/*/trial.json"))]
-    records = [record for record in found if record is not None and record["results"]]
+    records = [record for record in records_in(folder) if record["results"]]
     names = ("dataset", "observed", "seed", "chosen", "chosen_by_own_loss")
     content = {
         "command": plans[0].command,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from openfate.data.datasets import Dataset, load
 from openfate.data.split import Split
@@ -16,7 +16,7 @@ from openfate.experiments.present import line_plots, save_figure
 from openfate.experiments.runner import (
     Recorded,
     choose_all,
-    open_record,
+    records_in,
     summarise,
     trial_path,
     versions,
@@ -25,6 +25,8 @@ from openfate.experiments.runner import (
 from openfate.training.settings import Compat, Settings
 
 __all__ = ["METHODS", "Plan", "make_plans", "run_trial", "write_summary"]
+
+Kind = TypeVar("Kind", bound="Plan")
 
 _load = lru_cache(maxsize=2)(load)  # a worker runs many trials of one data set
 
@@ -91,6 +93,11 @@ class Plan(Recorded):
             "versions": versions(),
             "results": {},
         }
+
+    def turned_into(self, kind: type[Kind], **changes: Any) -> Kind:
+        """A plan of another experiment with the same settings, but for `changes`."""
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        return kind(**known | changes)
 
 
 def make_plans(
@@ -177,8 +184,7 @@ def run_trial(plan: Plan) -> dict[str, Any]:
 def write_summary(plans: Sequence[Plan]) -> list[Path]:
     """Rows and plots of all trials in the experiment's folder, beside them."""
     folder = plans[0].folder
-    records = [open_record(path) for path in sorted(folder.glob("*/*/*/trial.json"))]
-    rows = summarise([record for record in records if record is not None], METHODS)
+    rows = summarise(records_in(folder), METHODS)
     summary = folder / "summary.json"
     write_json(summary, {"command": plans[0].command, "versions": versions(), "rows": rows})
     n_trials = sorted({row["n_trials"] for row in rows})
