@@ -127,7 +127,9 @@ def _figure(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     """A line a data set: the gap in log-loss against k / d, and against the share hidden."""
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
     kinds = [k for k in ("k_shot", "n_fold") if any(r["variant"].startswith(k) for r in rows)]
-    figure = Figure(figsize=(5 * len(kinds) + 0.5, 3.6 * len(datasets) + 0.8), layout="constrained")
+    figure = Figure(
+        figsize=(max(8, 5 * len(kinds)), 3.6 * len(datasets) + 0.8), layout="constrained"
+    )
     axes = figure.subplots(len(datasets), len(kinds), squeeze=False)
     for line, dataset in zip(axes, datasets, strict=True):
         for axis, kind in zip(line, kinds, strict=True):
@@ -141,7 +143,7 @@ def _figure(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     handles, labels = axes.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     n = " or ".join(str(n) for n in sorted({row["n_trials"] for row in rows}))
-    figure.suptitle(f"Generalisation gap, {title}: mean and 95 % interval over {n} splits")
+    figure.suptitle(f"Generalisation gap, {title}: 95 % intervals over {n} splits")
     return figure
 
 

@@ -10,7 +10,9 @@ parts of its features (n-fold).  A trained model is then asked four times, rows 
 The never-trained features take the place of as many hidden ones, kept features staying as they
 are, so that the sub-matrices are of one kind; which fields are new is drawn by the split, so
 neither side is the more informative one on average.  In the theory's reading ("columns", nothing
-hidden) a sub-matrix has k fields, of the observed ones or of all.  Its graph is its own rows'.
+hidden) a sub-matrix has k fields, of the observed ones or of all.  Its graph has the training rows
+and, where test rows are asked about, these too: a graph of test rows alone is so much smaller that
+a GCN's outputs shift with the features' degrees, which is no matter of generalisation.
 
 Beside the gaps stands the bound of Theorem 1 (`openfate.theory`): no estimate of them.
 """
@@ -28,6 +30,7 @@ import torch
 from torch import Tensor
 
 from openfate.data.datasets import Dataset
+from openfate.data.multihot import MultiHot
 from openfate.data.split import Split
 from openfate.errors import InputError
 from openfate.experiments import uci
@@ -167,14 +170,15 @@ def _masks(method: str, unit_of: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def risks(
-    model: FATE, tables: dict[str, tuple[Bipartite, Tensor]], pairs: Iterator[Any]
+    model: FATE, tables: dict[str, tuple[Bipartite, Bipartite, Tensor]], pairs: Iterator[Any]
 ) -> dict[str, dict[str, float]]:
     """Log-loss and accuracy of each of `CELLS`, the mean over sub-matrices.
 
     Parameters
     ----------
     tables
-        "train" and "test": rows over all features, and their classes.
+        "train" and "test": the rows to predict and those of their graph, both over all features,
+        and the classes.
     pairs
         What `sub_matrices` returns, time after time.
     """
@@ -182,11 +186,11 @@ def risks(
     n = 0
     for n, pair in enumerate(pairs, start=1):  # noqa: B007
         for (shown, known), features in zip(pair, ("hidden", "new"), strict=True):
-            for rows, (X, y) in tables.items():
-                seen = X.keep_features(shown)
+            for rows, (X, graph, y) in tables.items():
                 new = model.W.new_zeros(len(shown) - len(model.W), model.W.size(1))
                 W = torch.cat([model.W, new])
-                logits = model(seen, known, Edges.of(seen), W)
+                edges = Edges.of(graph.keep_features(shown))
+                logits = model(X.keep_features(shown), known, edges, W)
                 pair_of_scores = float(log_loss(logits, y)), accuracy(probabilities(logits), y)
                 sums[f"{rows}_{features}"] += pair_of_scores
     return {
@@ -240,9 +244,11 @@ def _result(plan: StudyPlan, method: str, trial: Trial, model: FATE) -> dict[str
     masks = _masks(method, unit_of[: trial.n_observed], generator)
     columns = plan.model == "theory"
     pairs = (sub_matrices(kept, unit_of, columns, generator) for kept in masks)
+    train = Bipartite.from_multihot(trial.train_all)
+    both = Bipartite.from_multihot(MultiHot.stack([trial.train_all, trial.test_all]))
     tables = {
-        "train": (Bipartite.from_multihot(trial.train_all), torch.from_numpy(trial.y_train)),
-        "test": (trial.test_rows, torch.from_numpy(trial.y_test)),
+        "train": (train, train, torch.from_numpy(trial.y_train)),
+        "test": (trial.test_rows, both, torch.from_numpy(trial.y_test)),
     }
     cells = risks(model, tables, pairs)
     observed = unit_of[: trial.n_observed]
