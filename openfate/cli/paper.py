@@ -143,8 +143,8 @@ def generalization(
     ] = "fate",
     kept: Annotated[
         str, typer.Option(help="k-shot: shares k / d of the fields kept.")
-    ] = "0.17,0.33,0.5,0.67,0.83",
-    folds: Annotated[str, typer.Option(help="n-fold: n, of which one part is hidden.")] = "2,5,10",
+    ] = "0.25,0.5,0.75",
+    folds: Annotated[str, typer.Option(help="n-fold: n, of which one part is hidden.")] = "2,3,5",
     trials: Annotated[int, typer.Option(min=1, help="Splits of fields and rows.")] = 10,
     steps: Annotated[int, typer.Option(min=1, help="theory: steps of SGD.")] = 1000,
     lr: Annotated[float, typer.Option(help="theory: its step size.")] = 0.1,
