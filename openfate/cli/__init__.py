@@ -4,7 +4,7 @@
     use.py        predict, observe, evaluate
     look.py       inspect, export
     research.py   demo, fetch, prepare
-    experiments.py, clicks.py, speed.py    experiment, bench
+    experiments.py, clicks.py, paper.py, speed.py    experiment, bench
     flags.py      what several commands share; --config
     rows.py, labels.py, predictions.py    files of rows, --target, what predict writes
 
@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from openfate import __version__
-from openfate.cli import clicks, experiments, learn, look, research, speed, use
+from openfate.cli import clicks, experiments, learn, look, paper, research, speed, use
 from openfate.errors import OpenFATEError
 
 __all__ = ["app", "main"]
@@ -38,7 +38,9 @@ for _command in (
     *(research.demo, research.fetch, research.prepare),
 ):
     app.command()(_command)
-experiments.experiment.command()(clicks.ctr)
+for _command in (clicks.ctr, paper.ablation, paper.generalization):
+    experiments.experiment.command()(_command)
+experiments.experiment.command("map")(paper.map_)
 app.add_typer(experiments.experiment, name="experiment")
 app.add_typer(speed.bench, name="bench")
 

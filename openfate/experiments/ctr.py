@@ -24,7 +24,7 @@ from openfate.experiments.click_data import (
     load_clicks,
 )
 from openfate.experiments.click_methods import BACKBONES, METHODS, ClickSettings, ClickTrial
-from openfate.experiments.runner import Recorded, choose, open_record, versions, write_json
+from openfate.experiments.runner import Recorded, choose_all, open_record, versions, write_json
 
 __all__ = ["Plan", "make_plans", "run_trial", "summary", "write_summary"]
 
@@ -146,18 +146,13 @@ def make_plans(
     changes
         Settings that differ from `ClickSettings`.
     """
-    for flag, given, known in (
-        ("--datasets", datasets, NAMES),
-        ("--backbones", backbones, BACKBONES),
-        ("--methods", methods, METHODS),
-        ("--masking", [masking] if masking else [None], (*MASKING, None)),
-        ("--sweep", [sweep] if sweep else [None], ("k", "B", None)),
-    ):
-        if not given:
-            raise InputError(f"{flag} is empty: name one or more.")
-        for name in given:
-            if name not in known:
-                choose(flag, str(name), [k for k in known if k])
+    choose_all("--datasets", datasets, NAMES)
+    choose_all("--backbones", backbones, BACKBONES)
+    choose_all("--methods", methods, METHODS)
+    if masking is not None:
+        choose_all("--masking", [masking], tuple(MASKING))
+    if sweep is not None:
+        choose_all("--sweep", [sweep], ("k", "B"))
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: choose a folder.")
     drawn, swept = synthetic or Synthetic(), {"k": "n_kept", "B": "batch_rows", None: None}[sweep]

@@ -51,6 +51,7 @@ METHODS = (
 )
 
 Novelty = Literal["values", "columns"]
+Recompose = Literal["masked", "all"]
 
 WIDTH = 8  # PAPER: appendix, hidden size 8
 N_LAYERS = 4
@@ -66,9 +67,13 @@ class Trial:
         seed: int,
         settings: Settings | None = None,
         compat: Compat = None,
+        recompose: Recompose | None = None,
     ) -> None:
         self.dataset, self.split, self.seed, self.compat = dataset, split, seed, compat
         self.settings = settings or Settings()
+        # PAPER: n-fold recomposes W_hat from both, k-shot takes the graph network's output alone.
+        by_masking: Recompose = "all" if self.settings.masking == "k_shot" else "masked"
+        self.recompose = recompose or by_masking
         self.n_observed = len(self.split.observed)
         order = np.concatenate([self.split.observed, self.split.new])  # the new ones come last
         self.field_of = dataset.field_of[order]
@@ -121,12 +126,8 @@ class Trial:
         torch.manual_seed(self.seed)
         backbone = MLP(WIDTH, self.n_outputs)
         gcn = GCN(WIDTH, N_LAYERS, bias=self.compat != "paper") if extrapolator else None
-        # PAPER: n-fold recomposes W_hat from both, k-shot takes the graph network's output alone.
-        recompose: Literal["masked", "all"] = (
-            "all" if self.settings.masking == "k_shot" else "masked"
-        )
         n_all = self.dataset.X.n_features
-        return FATE(n_features, backbone, gcn, recompose=recompose, init_features=n_all)
+        return FATE(n_features, backbone, gcn, recompose=self.recompose, init_features=n_all)
 
     def _fit(
         self, model: FATE, X: MultiHot, validation: MultiHot, settings: Settings
@@ -161,14 +162,24 @@ class Trial:
         settings = replace(self.settings, masking="none", untrained="leave")
         return self._fit(self._model(X.n_features), X, self.validation_all, settings)
 
+    @cached_property
+    def oracle_fit(self) -> tuple[FATE, History]:
+        """The network alone, trained with all features."""
+        settings = replace(self.settings, masking="none")
+        model = self._model(self.train_all.n_features)
+        return self._fit(model, self.train_all, self.validation_all, settings)
+
     # ---- methods: each gives logits of the test rows, and the run behind them ------------------
 
     def fate(self) -> tuple[Tensor, History]:
         """New features extrapolated by the graph network."""
         model, history = self.fate_fit
+        return model.predict(self.test_rows, self.fate_embeddings()), history
+
+    def fate_embeddings(self) -> Tensor:
+        """W_hat of all features at test time, the observed ones first: (D', H)."""
         fields = torch.from_numpy(self.field_of.astype(np.int64))
-        W_hat = model.extrapolate(self.test_graph, fields)
-        return model.predict(self.test_rows, W_hat), history
+        return self.fate_fit[0].extrapolate(self.test_graph, fields)
 
     def fate_drop_new(self) -> tuple[Tensor, History]:
         """The same model without the new features."""
@@ -227,9 +238,7 @@ class Trial:
 
     def oracle(self) -> tuple[Tensor, History]:
         """Trained with all features."""
-        settings = replace(self.settings, masking="none")
-        model = self._model(self.train_all.n_features)
-        model, history = self._fit(model, self.train_all, self.validation_all, settings)
+        model, history = self.oracle_fit
         return model.predict(self.test_rows, model.W), history
 
     # ---- the record --------------------------------------------------------------------------

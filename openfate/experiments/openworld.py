@@ -8,7 +8,6 @@ is closed, and where using new features does harm.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -26,6 +25,7 @@ from openfate.experiments.open_methods import METHODS, N_DRAWS, OpenTrial
 from openfate.experiments.present import gap_plot, save_figure
 from openfate.experiments.runner import (
     Recorded,
+    choose_all,
     open_record,
     summarise,
     trial_path,
@@ -126,7 +126,7 @@ def make_plans(
     command: str = "",
 ) -> Plans:
     """Every trial of an experiment, checked before anything runs; `methods` None means all."""
-    _choose_all("--datasets", datasets, datasets)
+    choose_all("--datasets", datasets, datasets)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: choose a folder.")
     in_time = [name for name in datasets if name in LOGS]
@@ -138,17 +138,17 @@ def make_plans(
         )
     if in_time:
         methods = streaming.METHODS if methods is None else methods
-        _choose_all("--methods", methods, streaming.METHODS)
-        _choose_all("--base", [base], bases.BASES)
+        choose_all("--methods", methods, streaming.METHODS)
+        choose_all("--base", [base], bases.BASES)
         delay = streaming.parse_delay(label_delay)
         return [
             streaming.StreamPlan(name, tuple(methods), out, data, base, delay, min_rows, command)
             for name in datasets
         ]
     methods = METHODS if methods is None else methods
-    _choose_all("--methods", methods, METHODS)
-    _choose_all("--observed", observed, observed)
-    _choose_all("--novelty", [novelty], get_args(Novelty))
+    choose_all("--methods", methods, METHODS)
+    choose_all("--observed", observed, observed)
+    choose_all("--novelty", [novelty], get_args(Novelty))
     folder = out / ("batch" if novelty == "values" else f"batch-{novelty}")
     return [
         Plan(name, share, seed, tuple(methods), folder, data, novelty, command)  # type: ignore[arg-type]
@@ -156,16 +156,6 @@ def make_plans(
         for share in observed
         for seed in range(trials)
     ]
-
-
-def _choose_all(flag: str, given: Sequence[Any], known: Sequence[Any]) -> None:
-    if not given:
-        raise InputError(f"{flag} is empty: name one or more.")
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            raise InputError(f"{flag} {name}: unknown; choose from {', '.join(known)}.{hint}")
 
 
 def run_trial(plan: Plan | streaming.StreamPlan) -> dict[str, Any]:

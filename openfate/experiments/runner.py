@@ -35,9 +35,10 @@ from openfate.errors import DataFileError, InputError, OpenFATEError
 __all__ = [
     "Recorded",
     "check_same",
-    "choose",
+    "choose_all",
     "only_writer",
     "open_record",
+    "records_in",
     "run_jobs",
     "summarise",
     "trial_path",
@@ -80,6 +81,23 @@ def open_record(path: Path) -> Record | None:
             f"{path} cannot be read ({reason}): delete it to run the trial again."
         ) from None
     return cast(Record, record)
+
+
+def records_in(folder: Path) -> list[Record]:
+    """The records of all trials of an experiment that have begun."""
+    found = [open_record(path) for path in sorted(folder.glob("*/*/*/trial.json"))]
+    return [record for record in found if record is not None]
+
+
+def choose_all(flag: str, given: Sequence[Any], known: Sequence[Any]) -> None:
+    """Refuse an empty list, and names that are not known."""
+    if not given:
+        raise InputError(f"{flag} is empty: name one or more.")
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise InputError(f"{flag} {name}: unknown; choose from {', '.join(known)}.{hint}")
 
 
 class Recorded(ABC):
@@ -136,14 +154,6 @@ def _first_difference(key: str, old: object, new: object) -> str:
             if old.get(name) != new[name]:
                 return _first_difference(name, old.get(name), new[name])
     return f"{key}={old!r}, not {new!r}"
-
-
-def choose(flag: str, name: str, known: Sequence[str]) -> None:
-    """Refuse a name that is not known, with the one that was perhaps meant."""
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise InputError(f"{flag} {name}: unknown; choose from {', '.join(known)}.{hint}")
 
 
 @contextmanager

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
-from openfate.data.datasets import load
+from openfate.data.datasets import Dataset, load
+from openfate.data.split import Split
 from openfate.errors import InputError
 from openfate.experiments.methods import METHODS, Novelty, Trial, make_split
 from openfate.experiments.present import line_plots, save_figure
 from openfate.experiments.runner import (
     Recorded,
-    choose,
-    open_record,
+    choose_all,
+    records_in,
     summarise,
     trial_path,
     versions,
@@ -24,6 +25,8 @@ from openfate.experiments.runner import (
 from openfate.training.settings import Compat, Settings
 
 __all__ = ["METHODS", "Plan", "make_plans", "run_trial", "write_summary"]
+
+Kind = TypeVar("Kind", bound="Plan")
 
 _load = lru_cache(maxsize=2)(load)  # a worker runs many trials of one data set
 
@@ -72,6 +75,30 @@ class Plan(Recorded):
         record["settings"] = asdict(Settings()) | record.get("settings", {})
         return record
 
+    def loaded(self) -> tuple[Dataset, Split]:
+        """The data set and its split."""
+        dataset = _load(self.dataset, self.data)
+        seed = self.seed if self.split_seed is None else self.split_seed
+        return dataset, make_split(dataset, self.observed, seed, self.novelty, self.compat)
+
+    def new_record(self, split: Split, trial: Trial) -> dict[str, Any]:
+        """A record without results."""
+        parts = ("train", "validation", "test", "observed", "new")
+        sizes = {name: len(getattr(split, name)) for name in parts}
+        return {
+            **self.header(),
+            "split": {"sha256": split.sha256, **sizes},
+            "new_features_without_rows": trial.new_features_without_rows,
+            "command": self.command,
+            "versions": versions(),
+            "results": {},
+        }
+
+    def turned_into(self, kind: type[Kind], **changes: Any) -> Kind:
+        """A plan of another experiment with the same settings, but for `changes`."""
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        return kind(**known | changes)
+
 
 def make_plans(
     *,
@@ -91,14 +118,12 @@ def make_plans(
 
     `changes` are settings that differ from those of `compat`; they name the folder.
     """
-    for flag, given in (("--datasets", datasets), ("--observed", observed), ("--methods", methods)):
-        if not given:
-            raise InputError(f"{flag} is empty: name one or more.")
-    for method in methods:
-        choose("--methods", method, METHODS)
-    choose("--novelty", novelty, get_args(Novelty))
+    choose_all("--datasets", datasets, datasets)
+    choose_all("--observed", observed, observed)
+    choose_all("--methods", methods, METHODS)
+    choose_all("--novelty", [novelty], get_args(Novelty))
     if compat is not None:
-        choose("--compat", compat, ("paper", "reference"))
+        choose_all("--compat", [compat], ("paper", "reference"))
     if split_seed is not None and not 0 <= split_seed < 2**31:
         raise InputError(f"--split-seed {split_seed}: choose a whole number from 0 to 2^31.")
     if out.exists() and not out.is_dir():
@@ -145,22 +170,9 @@ def _variant(
 
 def run_trial(plan: Plan) -> dict[str, Any]:
     """Run the methods of a trial that its record does not have yet; returns the whole record."""
-    dataset = _load(plan.dataset, plan.data)
-    record = plan.record()
-    seed = plan.seed if plan.split_seed is None else plan.split_seed
-    split = make_split(dataset, plan.observed, seed, plan.novelty, plan.compat)
+    dataset, split = plan.loaded()
     trial = Trial(dataset, split, plan.seed, plan.settings, plan.compat)
-    if record is None:
-        parts = ("train", "validation", "test", "observed", "new")
-        sizes = {name: len(getattr(split, name)) for name in parts}
-        record = {
-            **plan.header(),
-            "split": {"sha256": split.sha256, **sizes},
-            "new_features_without_rows": trial.new_features_without_rows,
-            "command": plan.command,
-            "versions": versions(),
-            "results": {},
-        }
+    record = plan.record() or plan.new_record(split, trial)
     for method in plan.methods:
         if method not in record["results"]:
             record["results"][method] = trial.result(method)
@@ -172,8 +184,7 @@ def run_trial(plan: Plan) -> dict[str, Any]:
 def write_summary(plans: Sequence[Plan]) -> list[Path]:
     """Rows and plots of all trials in the experiment's folder, beside them."""
     folder = plans[0].folder
-    records = [open_record(path) for path in sorted(folder.glob("*/*/*/trial.json"))]
-    rows = summarise([record for record in records if record is not None], METHODS)
+    rows = summarise(records_in(folder), METHODS)
     summary = folder / "summary.json"
     write_json(summary, {"command": plans[0].command, "versions": versions(), "rows": rows})
     n_trials = sorted({row["n_trials"] for row in rows})

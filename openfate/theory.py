@@ -1,0 +1,172 @@
+"""Theorem 1 of the paper as numbers: its bound on the generalisation gap, in log space.
+
+    gap <= 2 gamma + (4 M gamma + lambda) sqrt(ln(1 / delta) / 2 M)       with probability 1 - delta
+    gamma = (2 beta / M) ((1 + c)^T - 1)
+
+    d fields, k of them in each sub-matrix of the training table, M = C(d, k) sub-matrices (times
+    C(N, B) with mini-batches), T steps of SGD with step size lr; beta and beta' are the Lipschitz
+    constants of the loss and its gradient, lambda the largest loss.
+
+Three readings:
+
+    as_printed       Theorem 1 as it stands: the second bracket is 4 gamma / M + lambda; c = beta' d
+    as_derived       what its proof (Theorem 2) gives: 4 M gamma + lambda; c = beta' d
+    with_step_size   the proof's recursion drops the step size; with it c = lr beta' d
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from openfate.errors import InputError
+
+__all__ = ["READINGS", "generalization_report"]
+
+READINGS = ("as_printed", "as_derived", "with_step_size")
+
+_LN10 = math.log(10)
+
+
+def generalization_report(
+    d: int,
+    k: int,
+    T: int,
+    lr: float,
+    N: int | None = None,
+    B: int | None = None,
+    *,
+    beta: float = 1.0,
+    beta_prime: float = 0.25,
+    lam: float = 1.0,
+    delta: float = 0.05,
+    n_effective: float | None = None,
+) -> dict[str, Any]:
+    """What the bound of Theorem 1 says: an order-of-magnitude diagnostic, not a guarantee.
+
+    The proof takes the M sub-matrices for independent draws, which they are not (they overlap), and
+    is about SGD on a logistic model in W Phi without masks: neither holds for a trained FATE.  M
+    counts subsets, not information.
+
+    Parameters
+    ----------
+    d, k
+        Observed fields, and those of a sub-matrix.
+    T, lr
+        Steps and step size of SGD.
+    N, B
+        Training rows and rows of a mini-batch; both, or neither for full batches.
+    beta, beta_prime
+        Lipschitz constants of the loss and of its gradient.  1/4 bounds the derivative of a
+        sigmoid; the paper's proof uses 1.
+    lam, delta
+        The largest loss; the bound fails with probability delta.
+    n_effective
+        For the bound of Hardt, Recht and Singer (2016) on SGD with a convex loss,
+        gamma <= 2 lr L^2 T / n: how many independent sub-matrices there are.  By default d // k,
+        the blocks of fields that do not overlap, and no more than N / B.
+
+    Returns
+    -------
+    dict
+        `log10_M`; `readings`, for each the log10 of gamma, of both terms and of the bound, whether
+        it is `vacuous` (not below lam, which holds without a theorem) and `largest_T`, the most
+        steps for which it is not; `convex_sgd`, the alternative.
+
+    Examples
+    --------
+    >>> robot = generalization_report(d=24, k=19, T=1000, lr=0.01)
+    >>> printed, derived, with_lr = robot["readings"].values()
+    >>> round(printed["log10_gamma"]), round(with_lr["log10_gamma"]), with_lr["largest_T"]
+    (841, 21, 52)
+    """
+    _check(d, k, T, lr, N, B, beta, beta_prime, lam, delta, n_effective)
+    log_M = _log_choose(d, k) + (_log_choose(N, B) if N is not None and B is not None else 0.0)
+    # ln sqrt(ln(1 / delta) / 2 M), the width of the second term
+    log_s = 0.5 * (math.log(math.log(1 / delta) / 2) - log_M)
+    readings = {}
+    for reading in READINGS:
+        c = beta_prime * d * (lr if reading == "with_step_size" else 1.0)
+        log_a = math.log(4) + (-log_M if reading == "as_printed" else log_M)
+        scale = math.log(2 * beta) - log_M  # ln 2 beta / M
+        log_gamma = scale + _log_expm1(T * math.log1p(c))
+        first = math.log(2) + log_gamma
+        second = _log_add(log_a + log_gamma, math.log(lam)) + log_s
+        bound = _log_add(first, second)
+        readings[reading] = {
+            "log10_gamma": log_gamma / _LN10,
+            "log10_first_term": first / _LN10,
+            "log10_second_term": second / _LN10,
+            "log10_bound": bound / _LN10,
+            "vacuous": bound >= math.log(lam),
+            "largest_T": _largest_steps(c, scale, log_a, log_s, lam),
+        }
+    return {
+        "log10_M": log_M / _LN10,
+        "readings": readings,
+        "convex_sgd": _convex_sgd(d, k, T, lr, N, B, beta, beta_prime, lam, n_effective),
+    }
+
+
+def _largest_steps(c: float, scale: float, log_a: float, log_s: float, lam: float) -> int:
+    """The most steps T with 2 gamma + (a gamma + lam) s < lam; 0 where not even one is below."""
+    if log_s >= 0:
+        return 0
+    # gamma < lam (1 - s) / (2 + a s), and gamma = e^scale ((1 + c)^T - 1)
+    log_gamma = math.log(lam) + math.log1p(-math.exp(log_s)) - _log_add(math.log(2), log_a + log_s)
+    steps = _log_add(0.0, log_gamma - scale) / math.log1p(c)
+    return max(0, math.ceil(steps) - 1)
+
+
+def _convex_sgd(
+    d: int, k: int, T: int, lr: float, N: int | None, B: int | None,
+    beta: float, beta_prime: float, lam: float, n_effective: float | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The bound 2 lr L^2 T / n of a convex, smooth loss, where lr <= 2 / smoothness."""
+    blocks = float(d // k) if N is None or B is None else min(d // k, N / B)
+    n = blocks if n_effective is None else n_effective
+    # The input of the logistic model is no longer than sqrt(d), so L = beta sqrt(d).
+    gamma = 2 * lr * beta**2 * d * T / n
+    return {
+        "n_effective": n,
+        "log10_gamma": math.log10(gamma),
+        "step_size_small_enough": lr <= 2 / (beta_prime * d),
+        "vacuous": gamma >= lam,
+    }
+
+
+def _check(d: int, k: int, T: int, lr: float, N: int | None, B: int | None, *others: Any) -> None:
+    beta, beta_prime, lam, delta, n_effective = others
+    for name, value in {"d": d, "k": k, "T": T, "N": N, "B": B}.items():
+        if value is None and name in "NB":
+            continue
+        if type(value) is not int or value < 1:
+            raise InputError(f"{name}={value!r}: choose a whole number from 1 up.")
+    if (N is None) != (B is None):
+        raise InputError(f"N={N}, B={B}: give both, or neither for full batches.")
+    for part, total, names in ((k, d, "k and d"), (B or 1, N or 1, "B and N")):
+        if part > total:
+            raise InputError(f"{names} are {part} and {total}: the first is a part of the second.")
+    n = 1.0 if n_effective is None else n_effective
+    numbers = {"lr": lr, "beta": beta, "beta_prime": beta_prime, "lam": lam, "n_effective": n}
+    for name, number in numbers.items():
+        if not (number > 0 and math.isfinite(number)):
+            raise InputError(f"{name}={number!r}: choose a number above 0.")
+    if not 0 < delta < 1:
+        raise InputError(f"delta={delta!r}: choose a probability between 0 and 1.")
+
+
+def _log_choose(n: int, k: int) -> float:
+    """The logarithm of C(n, k)."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+def _log_expm1(x: float) -> float:
+    """ln(e^x - 1), for an x of any size above 0."""
+    return x + math.log(-math.expm1(-x))
+
+
+def _log_add(x: float, y: float) -> float:
+    """ln(e^x + e^y)."""
+    high, low = max(x, y), min(x, y)
+    return high + math.log1p(math.exp(low - high))
