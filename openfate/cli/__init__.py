@@ -38,8 +38,8 @@ for _command in (
     *(research.demo, research.fetch, research.prepare),
 ):
     app.command()(_command)
-for _command in (clicks.ctr, paper.ablation, paper.generalization):
-    experiments.experiment.command()(_command)
+for _experiment in (clicks.ctr, paper.ablation, paper.generalization):
+    experiments.experiment.command()(_experiment)
 experiments.experiment.command("map")(paper.map_)
 app.add_typer(experiments.experiment, name="experiment")
 app.add_typer(speed.bench, name="bench")
