@@ -22,7 +22,8 @@ from torch import Tensor
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError, OpenFATEError
-from openfate.models.backbone import MLP
+from openfate.graph.bipartite import Bipartite, touched_features
+from openfate.models.backbone import MLP, Backbone
 from openfate.models.fate import FATE
 from openfate.openworld.candidates import Candidate, View, evidence_candidates
 from openfate.openworld.embed import learn_map, new_part
@@ -116,7 +117,8 @@ class Ensemble:
         for model, M in zip(self.members, self.maps, strict=True):
             W = model.W.double().numpy()
             extra = torch.from_numpy(scale * new_part(W, M, X_old, X_new)).to(model.W.dtype)
-            logits.append(model.backbone(_sums(model, X_old) + extra))
+            sums = _sums(model, X_old, _kept(X_old, model.W))
+            logits.append(model.backbone(sums + extra))
         return _mean_probabilities(logits)
 
 
@@ -210,6 +212,8 @@ def train_members(
     device: torch.device | str = "cpu",
     on_step: Callable[[Epoch], None] | None = None,
     start: Sequence[FATE] | None = None,
+    backbone: Callable[[], Backbone] | None = None,
+    field_of: NDArray[np.integer] | None = None,
 ) -> tuple[list[FATE], list[int]]:
     """Train networks for any loss; see `fit_auto`.
 
@@ -225,6 +229,10 @@ def train_members(
         Called after each epoch of each member.
     start
         Networks to go on from; features without a row keep their embeddings.
+    backbone
+        Makes the backbone of a member; by default the `MLP` that the settings tell.
+    field_of
+        (D,) the field of each feature, for a backbone that sums fields apart.
 
     Returns
     -------
@@ -232,10 +240,13 @@ def train_members(
         On the CPU, with the weights of their best epochs.
     """
     settings = settings or AutoSettings()
+    make = backbone or (lambda: MLP(settings.width, n_outputs, settings.hidden))
     members, best = [], []
     with torch.random.fork_rng(devices=[]):
         for member in range(settings.n_members):
-            run = _Member(X.n_features, n_outputs, loss, settings, seed + 1000 * member, device)
+            torch.manual_seed(seed + 1000 * member)
+            model = FATE(X.n_features, make())
+            run = _Member(model, field_of, loss, settings, seed + 1000 * member, device)
             if start is not None:
                 run.model.load_state_dict(start[member].state_dict())
             rows = run.rows("training", X, y, sample_weight)
@@ -255,18 +266,16 @@ class _Member:
 
     def __init__(
         self,
-        n_features: int,
-        n_outputs: int,
+        model: FATE,
+        field_of: NDArray[np.integer] | None,
         loss: Loss,
         settings: AutoSettings,
         seed: int,
         device: torch.device | str,
     ) -> None:
-        torch.manual_seed(seed)
-        self.model = FATE(n_features, MLP(settings.width, n_outputs, settings.hidden))
-        with torch.no_grad():
-            self.model.W.normal_(0, 0.1)  # WHY: Xavier's bound shrinks with D and starts slowly
-        self.model.to(device)
+        with torch.no_grad():  # WHY: Xavier's bound shrinks with D and starts slowly
+            model.W[:, : model.backbone.width].normal_(0, 0.1)
+        self.model, self.field_of = model.to(device), field_of
         self.loss, self.settings = loss, settings
         self.order = np.random.default_rng([seed, 4])
         self.dropped = torch.Generator().manual_seed(seed)
@@ -323,7 +332,7 @@ class _Member:
             batch = rows.select(order[start : start + self.settings.batch_size])
             if batch.weight is not None and not bool(batch.weight.any()):
                 continue
-            logits = _logits(self.model, batch.X, self.settings.dropout, self.dropped)
+            logits = self._logits(batch.X, self.settings.dropout)
             step.zero_grad()
             loss = mean_loss(self.loss, logits, batch.y, batch.weight)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -333,9 +342,12 @@ class _Member:
 
     @torch.no_grad()
     def _loss(self, rows: _Labelled) -> float:
-        logits = _logits(self.model, rows.X)
+        logits = self._logits(rows.X)
         loss = mean_loss(self.loss, logits, rows.y, rows.weight)
         return self._finite("validation", float(loss))
+
+    def _logits(self, X: MultiHot, dropout: float = 0.0) -> Tensor:
+        return _logits(self.model, X, self.field_of, dropout, self.dropped)
 
     def _finite(self, name: str, loss: float) -> float:
         if not math.isfinite(loss):
@@ -358,28 +370,48 @@ class _Labelled:
 
 
 def _logits(
-    model: FATE, X: MultiHot, dropout: float = 0.0, generator: torch.Generator | None = None
+    model: FATE,
+    X: MultiHot,
+    field_of: NDArray[np.integer] | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
     """Logits (N, C') of rows, cells dropped at random where asked."""
-    logits: Tensor = model.backbone(_sums(model, X, dropout, generator))
-    return logits
+    backbone = model.backbone
+    kept = _kept(X, model.W, dropout, generator)
+    if backbone.n_fields is None and type(backbone).lift is Backbone.lift:
+        # WHY: embedding_bag and not our own sums: a mini-batch needs no second direction.
+        logits: Tensor = backbone(_sums(model, X, kept))
+        return logits
+    local, ids = touched_features(X)
+    graph = Bipartite.from_multihot(local, model.W.device)
+    if kept is not None:
+        graph = graph.with_values(kept)
+    if field_of is not None:
+        graph = graph.with_fields(torch.from_numpy(field_of[ids]).to(model.W.device))
+    W = model.W.index_select(0, torch.from_numpy(ids).to(model.W.device))
+    return backbone.logits(graph, W, W)
 
 
-def _sums(
-    model: FATE, X: MultiHot, dropout: float = 0.0, generator: torch.Generator | None = None
-) -> Tensor:
-    """Summed embeddings (N, H)."""
-    W, weights = model.W, None
-    ids = torch.from_numpy(X.ids.astype(np.int64)).to(W.device)
+def _kept(
+    X: MultiHot, W: Tensor, dropout: float = 0.0, generator: torch.Generator | None = None
+) -> Tensor | None:
+    """(E,) what each cell counts: its value, or zero where it is dropped; None for ones."""
+    weights = None
     if X.values is not None:
         weights = torch.from_numpy(X.values).to(W.device, W.dtype)
     if dropout:
-        kept = torch.rand(len(ids), generator=generator) >= dropout
+        kept = torch.rand(X.nnz, generator=generator) >= dropout
         scale = kept.to(W.device, W.dtype) / (1 - dropout)
         weights = scale if weights is None else weights * scale
-    # WHY: embedding_bag and not our own sums: a mini-batch needs no second direction.
-    starts = torch.from_numpy(X.row_ptr[:-1]).to(W.device)
-    return F.embedding_bag(ids, model.W, starts, mode="sum", per_sample_weights=weights)
+    return weights
+
+
+def _sums(model: FATE, X: MultiHot, kept: Tensor | None = None) -> Tensor:
+    """Summed embeddings (N, H + n_own)."""
+    ids = torch.from_numpy(X.ids.astype(np.int64)).to(model.W.device)
+    starts = torch.from_numpy(X.row_ptr[:-1]).to(model.W.device)
+    return F.embedding_bag(ids, model.W, starts, mode="sum", per_sample_weights=kept)
 
 
 def _mean_probabilities(logits: list[Tensor]) -> Floats:
