@@ -365,6 +365,7 @@ def _result(
         "validation_rows": meta["n_validation"],
         "validation": meta["metrics"],
         "strategy": meta["params"]["strategy"],
+        "backbone": meta["params"]["backbone"],
         "probe": meta.get("decision"),
         "how": estimator.bank_.how(),
     }
@@ -382,6 +383,7 @@ def _described(result: dict[str, Any]) -> str:
         f"  target      {', '.join(result['target'])} ({result['task']})",
         f"  fields      {', '.join(f'{n} ({k})' for n, k in result['fields'].items())}",
         f"  features    {result['features']:,} observed",
+        f"  network     {result['backbone']}",
         f"  training    {training['epochs']} epochs, the best was {training['best_epoch']}, "
         f"in {training['seconds']:.0f} s",
         f"  validation  {scores or 'none'} ({result['validation_rows']:,} rows)",
