@@ -369,11 +369,10 @@ def _absorbed(old: Network, encoder: Encoder) -> Network:
         model = model_of(member)
         backbone = with_fields(model.backbone, int(encoder.field_of.max(initial=0)) + 1)
         wider = FATE(len(every), backbone, model.extrapolator, recompose=model.recompose)
-        W = member.embeddings(every, encoder.field_of).float()
+        W = member.embeddings(every, encoder.field_of)
         if model.backbone.n_fields is not None:
             # WHY: under the zero weights of a new field zero embeddings would stay so for ever.
-            new = torch.from_numpy(encoder.field_of >= model.backbone.n_fields)
-            silent = new & ~W.any(1)
+            silent = torch.from_numpy(encoder.field_of >= model.backbone.n_fields) & ~W.any(1)
             draw = torch.randn(W.shape, generator=torch.Generator().manual_seed(0))
             W = torch.where(silent[:, None], 0.1 * draw, W)
         with torch.no_grad():

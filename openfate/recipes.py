@@ -32,9 +32,9 @@ from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
 from openfate.models.interactions import BACKBONES, Linear, make_backbone
 from openfate.models.running import RunningFATE
-from openfate.openworld.auto import AutoSettings, train_members
 from openfate.openworld.candidates import UseEvidence, evidence_candidates
 from openfate.openworld.labels import best_label_alpha, label_candidates
+from openfate.openworld.members import AutoSettings, train_members
 from openfate.openworld.pooling import Pooling
 from openfate.openworld.probe import NONE, Decision, Novelty, hidden_shares, probe
 from openfate.training.loop import Epoch, History, train

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 import torch
 
+from openfate.bank import FeatureBank
 from openfate.data.multihot import MultiHot
-from openfate.errors import InputError
+from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
 from openfate.graph.bipartite import Bipartite
 from openfate.insight import nearest
@@ -122,6 +123,31 @@ def test_a_bundle_gives_the_same_bytes(model, later, tmp_path):
     again.save(tmp_path / "again")
     weights = [next((tmp_path / name).glob("weights-*")).read_bytes() for name in ("m", "again")]
     assert weights[0] == weights[1]
+
+
+def test_a_bundle_from_before_there_were_backbones_is_read(rows, y):
+    bank = FATEClassifier(**QUICK, strategy="fate").fit(rows, y).bank_
+    bundle = bank.to_bundle()
+    del bundle.meta["backbone"], bundle.meta["params"]["backbone"]
+    again = FeatureBank.from_bundle(bundle)
+    assert np.array_equal(again.outputs(rows), bank.outputs(rows))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"hidden": [10**13]},  # would not fit into memory
+        {"name": "tree"},
+        {"n_fields": 9, "pool": "field_linear"},
+        {"linear": "extrapolated"},
+        {"width": -1},
+    ],
+)
+def test_a_bundle_that_tells_of_another_backbone_is_refused(rows, y, lie):
+    bundle = FATEClassifier(**QUICK, strategy="fate").fit(rows, y).bank_.to_bundle()
+    bundle.meta["backbone"] = {**bundle.meta["backbone"], **lie}
+    with pytest.raises(DataFileError, match="the parts of the bundle do not fit together"):
+        FeatureBank.from_bundle(bundle)
 
 
 def test_explanations_and_neighbours_are_told(model, later):
