@@ -37,7 +37,7 @@ CHECKED = [
     FATEClassifier(n_draws=1),
     FATERegressor(n_draws=1, lr=1e-2),
     FATEClassifier(strategy="fate", epochs=60, width=8),
-    FATEClassifier(strategy="fate", epochs=60, width=8, backbone="deepfm"),
+    FATEClassifier(strategy="none", n_members=1, lr=1e-2, backbone="deepfm"),
     OpenWorldClassifier(LogisticRegression(), n_draws=1),
     OpenWorldRegressor(LinearRegression(), n_draws=1),
 ]

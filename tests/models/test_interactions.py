@@ -163,11 +163,13 @@ def test_a_feature_of_an_unknown_field_is_not_used_by_field_backbones():
     )
 
 
+@pytest.mark.parametrize("recompose", ["masked", "all"])
 @pytest.mark.parametrize("extrapolator", [*EXTRAPOLATORS, None])
 @pytest.mark.parametrize("name", BACKBONES)
-def test_hidden_features_leak_into_the_released_machine_alone(name, extrapolator):
+def test_hidden_features_leak_into_the_released_machine_alone(name, extrapolator, recompose):
     """REFERENCE: M7; W of a hidden feature moves the logits of fm='cross', and of no other."""
-    model, graph = make(name, extrapolator), graph_of(torch.ones(2, D, dtype=torch.float64))
+    model = make(name, extrapolator, recompose)
+    graph = graph_of(torch.ones(2, D, dtype=torch.float64))
     before = model(graph, KEPT, Edges.of(graph))
     with torch.no_grad():
         model.W[~KEPT] += 1
