@@ -135,7 +135,8 @@ class FeatureBank:
         with self._lock:
             table = self.table(frame)
             if new_features == "drop":
-                return self.base.outputs(table, self.encoder.encode(table), None, drop_new=True)
+                X, field_of = self.encoder.encode(table), self.encoder.field_of
+                return self.base.outputs(table, X, field_of, drop_new=True)
             bank = self.prepared(table, graph)
             return bank.predicted(table, bank.encoder.encode(table))
 
@@ -207,7 +208,7 @@ class FeatureBank:
                 continue
             bank = self._copied() if bank is self else bank
             bank.encoder = grown
-            bank._add(table, X, only)
+            bank._add(table, X, grown.field_of, only)
             bank._own = only
         return bank
 
@@ -246,13 +247,14 @@ class FeatureBank:
             table = self.table(frame)
             grown = self.grown(table, schema)
             X = grown.encode(table)
-            self._add(table, X, y=y, seen=seen)
+            self._add(table, X, grown.field_of, y=y, seen=seen)
             self.encoder = grown
 
     def _add(
         self,
         table: Table,
         X: MultiHot,
+        field_of: NDArray[np.integer],
         only: NDArray[np.bool_] | None = None,
         y: NDArray[Any] | None = None,
         seen: bool = False,
@@ -260,7 +262,7 @@ class FeatureBank:
         # WHY: predicted and checked first; after it nothing can fail but for want of memory.
         P0 = None
         if self.evidence is not None:
-            P0 = self.base.outputs(table, X, None, drop_new=True)
+            P0 = self.base.outputs(table, X, field_of, drop_new=True)
             self.evidence.state.check(P0, X.n_rows, y)
         counted = X if only is None else _only(X, only)
         if not seen:
@@ -293,7 +295,13 @@ class FeatureBank:
     def how(self) -> str:
         """How new features are used, and what a probe said to that, in a sentence or two."""
         if self.embeddings:
-            return "New features are used through embeddings computed from their rows."
+            used = "New features are used through embeddings computed from their rows."
+            if isinstance(self.base, Network) and self.base.n_fields is not None:
+                used += (
+                    " New columns are not: a network with pool='field_linear' has no weights for "
+                    "them before a refit."
+                )
+            return used
         if self.evidence is None:
             return "New features are ignored: that is the model's strategy."
         decision = self.meta.get("decision")
@@ -408,7 +416,7 @@ class _Lock:
 _WRITTEN_BY_BUNDLE = {
     *("format", "openfate", "versions", "written", "files", "digest"),
     *("classes", "embeddings", "policies", "exclude", "overrides", "pooling"),
-    *("task", "target_scale", "recompose", "n_observed", "numbers", "estimator_format"),
+    *("task", "target_scale", "backbone", "recompose", "n_observed", "numbers", "estimator_format"),
 }
 # What the sums of evidence are of, for each task.
 EVIDENCE_KIND: dict[Task, Kind] = {

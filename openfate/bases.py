@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from openfate.data.frame import Table
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.models.backbone import MLP
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
+from openfate.models.interactions import make_backbone
 from openfate.models.running import RunningFATE, Sums
 
 __all__ = ["Base", "Network", "Task", "Wrapped"]
@@ -87,6 +87,11 @@ class Network:
         """D."""
         return self.members[0].n_observed
 
+    @property
+    def n_fields(self) -> int | None:
+        """Of networks that sum fields apart: how many they know; a new column is none of them."""
+        return self.members[0].backbone.n_fields
+
     def outputs(self, table: Table | None, X: MultiHot, field_of: Fields, drop_new: bool) -> Floats:
         """Predictions (N, C): the mean over the members."""
         parts = [self.finish(m.logits(X, field_of, drop_new)) for m in self.members]
@@ -123,7 +128,8 @@ class Network:
                 module = getattr(member, part)
                 if module is not None:
                     for name, tensor in module.state_dict().items():
-                        weights[f"{at}.{part}.{name}"] = tensor.float().cpu().numpy()
+                        number = tensor.float() if tensor.is_floating_point() else tensor
+                        weights[f"{at}.{part}.{name}"] = number.cpu().numpy()
         return weights
 
     def state(self) -> Arrays:
@@ -135,10 +141,11 @@ class Network:
         return state
 
     def about(self) -> dict[str, Any]:
-        """Task, scale of the target, and how W_hat is put together."""
+        """Task, scale of the target, the backbone, and how W_hat is put together."""
         return {
             "task": self.task,
             "target_scale": list(self.target_scale),
+            "backbone": self.members[0].backbone.about(),
             "recompose": self.members[0].recompose,
         }
 
@@ -147,7 +154,7 @@ class Network:
         """The networks that were taken apart; raises where the parts do not fit together."""
         n_members = sum(name.endswith(".W") for name in weights)
         members = [
-            _member(_under(weights, f"{at}."), _under(state, f"{at}."), about["recompose"])
+            _member(_under(weights, f"{at}."), _under(state, f"{at}."), about)
             for at in range(n_members)
         ]
         if not members or len({m.n_observed for m in members}) > 1:
@@ -160,21 +167,29 @@ def _under(arrays: Arrays, prefix: str) -> Arrays:
     return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
 
 
-def _member(weights: Arrays, state: Arrays, recompose: Literal["masked", "all"]) -> RunningFATE:
+def _member(weights: Arrays, state: Arrays, about: dict[str, Any]) -> RunningFATE:
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
-    n_features, width = tensors["W"].shape
+    has_graph = any(name.startswith("extrapolator.") for name in tensors)
+    with torch.device("meta"):  # WHY: sizes that the file tells allocate nothing before they fit
+        backbone = make_backbone(**about.get("backbone") or _plain_mlp(tensors))
+        extrapolator = GraphSAGE(backbone.width, 2) if has_graph else None
+        model = FATE(len(tensors["W"]), backbone, extrapolator, recompose=about["recompose"])
+    model.load_state_dict(tensors, assign=True)
+    sums = Sums(state["counts"].copy(), state["messages"].copy())
+    shape = (len(sums.counts), backbone.width)
+    good = sums.messages.shape == shape and len(sums.counts) >= len(model.W)
+    if not good or {sums.counts.dtype, sums.messages.dtype} != {np.dtype(np.float64)}:
+        raise InputError(f"sums have the shape {sums.messages.shape} for the width {shape[1]}.")
+    return RunningFATE(model, sums)
+
+
+def _plain_mlp(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """The backbone of a bundle from before there were others, by the shapes of its weights."""
     n_layers = sum(name.startswith("backbone.") and name.endswith(".weight") for name in tensors)
     sizes = [len(tensors[f"backbone.layers.{layer}.bias"]) for layer in range(n_layers)]
     *hidden, n_outputs = sizes
-    has_graph = any(name.startswith("extrapolator.") for name in tensors)
-    extrapolator = GraphSAGE(width, 2) if has_graph else None
-    model = FATE(n_features, MLP(width, n_outputs, hidden), extrapolator, recompose=recompose)
-    model.load_state_dict(tensors)
-    sums = Sums(state["counts"].copy(), state["messages"].copy())
-    good = sums.messages.shape == (len(sums.counts), width) and len(sums.counts) >= n_features
-    if not good or {sums.counts.dtype, sums.messages.dtype} != {np.dtype(np.float64)}:
-        raise InputError(f"sums have the shape {sums.messages.shape} for the width {width}.")
-    return RunningFATE(model, sums)
+    width = tensors["W"].shape[1]
+    return {"name": "mlp", "width": width, "n_outputs": n_outputs, "hidden": hidden}
 
 
 class Wrapped:

@@ -28,6 +28,8 @@ from openfate.inputs import (
     target_name,
     unchanged_on_error,
 )
+from openfate.models.backbone import Pool
+from openfate.models.interactions import Linear
 from openfate.openworld.probe import Novelty
 from openfate.recipes import Strategy
 from openfate.training.loop import Epoch
@@ -65,6 +67,16 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         Numbers as "buckets" (the paper's way) or as one feature with a "value".
     exclude
         Columns that are not used, now or later.
+    backbone
+        The network over the embeddings: "mlp", feed-forward; "deepfm", with products of all pairs
+        of features and linear weights; "widedeep", with linear weights; "dcn", with cross layers.
+    pool
+        Of "mlp" and "dcn".  "sum": a row is the sum of its embeddings; "field_linear": its columns
+        stand side by side, each with weights of its own.  There are none for a column that appears
+        later: its embeddings add nothing to predictions before a `refit` (evidence does).
+    linear
+        Of "deepfm" and "widedeep" with the strategy "fate": the linear weight of a new feature,
+        "zero", or "extrapolated" with its embedding.
     width, hidden, epochs, lr, batch_size, patience
         Width of an embedding, widths of the hidden layers, the most passes over the rows, learning
         rate, rows in a mini-batch, epochs without a better validation loss that are waited for.
@@ -140,6 +152,9 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         strategy: Strategy = "auto",
         numeric: Literal["buckets", "value"] = "buckets",
         exclude: Sequence[str] = (),
+        backbone: Literal["mlp", "deepfm", "widedeep", "dcn"] = "mlp",
+        pool: Pool = "sum",
+        linear: Linear = "zero",
         width: int | None = None,
         hidden: Sequence[int] | None = None,
         epochs: int | None = None,
@@ -263,10 +278,10 @@ class FATERegressor(RegressorMixin, FATEEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    schema, strategy, numeric, exclude, width, hidden, epochs, lr, batch_size, patience, \
-validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, lr_extrapolator, novelty, \
-n_draws, mixed_precision, device, random_state, new_columns, new_values, missing_columns, \
-callback, tensorboard, progress
+    schema, strategy, numeric, exclude, backbone, pool, linear, width, hidden, epochs, lr, \
+batch_size, patience, validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, \
+lr_extrapolator, novelty, n_draws, mixed_precision, device, random_state, new_columns, \
+new_values, missing_columns, callback, tensorboard, progress
         See `FATEClassifier`.
     loss
         "squared_error" (predicts means) or "absolute_error" (medians).
@@ -288,6 +303,9 @@ callback, tensorboard, progress
         strategy: Strategy = "auto",
         numeric: Literal["buckets", "value"] = "buckets",
         exclude: Sequence[str] = (),
+        backbone: Literal["mlp", "deepfm", "widedeep", "dcn"] = "mlp",
+        pool: Pool = "sum",
+        linear: Linear = "zero",
         width: int | None = None,
         hidden: Sequence[int] | None = None,
         epochs: int | None = None,

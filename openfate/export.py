@@ -2,6 +2,8 @@
 
     table (D', H), ids (N, d), values (N, d)  ->  outputs (N, C)
 
+H with the linear weights of a backbone that has them.
+
 The table of embeddings is an input, not a weight: when `observe` grows it, the network stays and
 only the table is written anew.  Ids are rows of the table, and of the vocabulary in the bundle.
 
@@ -18,7 +20,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import safetensors.numpy
@@ -32,6 +34,7 @@ from openfate.bases import Network
 from openfate.data.files import writing
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError, OpenFATEError
+from openfate.models.backbone import Backbone
 from openfate.models.running import RunningFATE
 
 __all__ = ["export_onnx", "export_table", "padded", "table_of"]
@@ -91,6 +94,12 @@ def table_of(bank: FeatureBank) -> NDArray[np.float32]:
 def _members(bank: FeatureBank) -> list[RunningFATE]:
     if not isinstance(bank.base, Network):
         raise InputError("a wrapped model has its own export: only networks are written as ONNX.")
+    if bank.base.n_fields is not None:
+        name = bank.base.members[0].backbone.name
+        raise InputError(
+            f"backbone={name!r} with pool='field_linear' is not written as ONNX, whose input does "
+            "not tell the fields: fit with pool='sum'."
+        )
     return bank.base.members
 
 
@@ -125,9 +134,11 @@ class _Network(nn.Module):
 
     def forward(self, table: Tensor, ids: Tensor, values: Tensor) -> Tensor:
         used = values * (ids >= 0)  # (N, d)
-        z = (table[ids.clamp(min=0)] * used[:, :, None]).sum(1)  # (N, H)
-        parts = zip(self.backbones, torch.split(z, self.width, 1), strict=True)
-        outputs = [self._finish(backbone(part)) for backbone, part in parts]
+        cells = table[ids.clamp(min=0)]  # (N, d, H)
+        outputs = []
+        for backbone, part in zip(self.backbones, torch.split(cells, self.width, 2), strict=True):
+            z = cast("Backbone", backbone).pooled(part, used)
+            outputs.append(self._finish(backbone(z)))
         return torch.stack(outputs).mean(0) if len(outputs) > 1 else outputs[0]
 
     def _finish(self, logits: Tensor) -> Tensor:

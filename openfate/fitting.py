@@ -39,7 +39,9 @@ from openfate.inputs import (
     select_rows,
     split,
 )
+from openfate.models.backbone import Pool
 from openfate.models.fate import FATE
+from openfate.models.interactions import Linear, with_fields
 from openfate.models.running import RunningFATE
 from openfate.openworld.live import LiveEvidence
 from openfate.openworld.probe import Decision, Novelty
@@ -66,6 +68,9 @@ class FATEEstimator(BankEstimator):
     strategy: Strategy
     numeric: Literal["buckets", "value"]
     exclude: Sequence[str]
+    backbone: str
+    pool: Pool
+    linear: Linear
     width: int | None
     hidden: Sequence[int] | None
     epochs: int | None
@@ -239,7 +244,8 @@ class FATEEstimator(BankEstimator):
         if not rows.X.n_rows:
             return {}
         assert isinstance(self.bank_.base, Network)
-        outputs = self.bank_.base.outputs(None, rows.X, None, drop_new=True)
+        field_of = self.bank_.encoder.field_of
+        outputs = self.bank_.base.outputs(None, rows.X, field_of, drop_new=True)
         y, task = as_predicted(rows.target), rows.target.task
         if task == "regression":
             scores = regression_scores(outputs[:, 0], y)
@@ -361,9 +367,16 @@ def _absorbed(old: Network, encoder: Encoder) -> Network:
     every, members = np.arange(encoder.n_features, dtype=np.int32), []
     for member in old.members:
         model = model_of(member)
-        wider = FATE(len(every), model.backbone, model.extrapolator, recompose=model.recompose)
+        backbone = with_fields(model.backbone, int(encoder.field_of.max(initial=0)) + 1)
+        wider = FATE(len(every), backbone, model.extrapolator, recompose=model.recompose)
+        W = member.embeddings(every, encoder.field_of)
+        if model.backbone.n_fields is not None:
+            # WHY: under the zero weights of a new field zero embeddings would stay so for ever.
+            silent = torch.from_numpy(encoder.field_of >= model.backbone.n_fields) & ~W.any(1)
+            draw = torch.randn(W.shape, generator=torch.Generator().manual_seed(0))
+            W = torch.where(silent[:, None], 0.1 * draw, W)
         with torch.no_grad():
-            wider.W.copy_(member.embeddings(every, encoder.field_of))
+            wider.W.copy_(W)
         members.append(RunningFATE(wider))
     return Network(members, old.task, old.target_scale)
 

@@ -112,7 +112,8 @@ def _named(bank: FeatureBank, feature: int) -> dict[str, Any]:
 def _neighbours(bank: FeatureBank, network: Network, feature: int, k: int) -> list[dict[str, Any]]:
     running, at = network.members[0], np.array([feature], dtype=np.int32)
     own = running.embeddings(at, bank.encoder.field_of)
-    known = running.W.double()
+    H = running.backbone.width  # without what no extrapolator computes
+    own, known = own[:, :H], running.W[:, :H].double()
     cosine = torch.nn.functional.cosine_similarity(known, own, dim=1).cpu().numpy()
     others = np.flatnonzero(np.arange(len(cosine)) != feature)
     if not bool(own.any()):  # nothing is known of it, and so no neighbour either
@@ -136,17 +137,15 @@ def _average_effect(bank: FeatureBank, feature: int) -> dict[str, float]:
 
 
 def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[Floats, Floats]:
-    """Outputs (1, C) of the average training row without and with the embedding of a feature."""
-    rows, n_rows = torch.from_numpy(bank.rows[: bank.n_observed]), max(1.0, bank.n_rows)
-    parts = []
-    for running in network.members:
-        average = (rows @ running.W.double() / n_rows)[None]
-        own = running.embeddings(X.ids, bank.encoder.field_of, drop_new=not bank.embeddings)
-        with torch.no_grad():
-            logits = running.backbone(torch.cat([average, average + own])).numpy()
-        parts.append(network.finish(logits))
-    before, after = np.mean(parts, axis=0)
-    return before[None], after[None]
+    """Outputs (1, C) of the average training row without and with a feature."""
+    share = bank.rows[: bank.n_observed] / max(1.0, bank.n_rows)  # of the rows that have each
+    average = np.pad(share, (0, X.n_features - len(share)))
+    both = np.stack([average, average])
+    both[1, X.ids] += 1
+    row, feature = np.nonzero(both)
+    rows = MultiHot.from_entries(row, feature, 2, X.n_features, both[row, feature])
+    outputs = network.outputs(None, rows, bank.encoder.field_of, drop_new=not bank.embeddings)
+    return outputs[:1], outputs[1:]
 
 
 def describe(bank: FeatureBank) -> dict[str, Any]:

@@ -27,13 +27,14 @@ from openfate.bases import Floats, Network
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 from openfate.inputs import Rows, Target, as_predicted
-from openfate.models.backbone import MLP
+from openfate.models.backbone import Backbone, Pool
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
+from openfate.models.interactions import BACKBONES, Linear, make_backbone
 from openfate.models.running import RunningFATE
-from openfate.openworld.auto import AutoSettings, train_members
 from openfate.openworld.candidates import UseEvidence, evidence_candidates
 from openfate.openworld.labels import best_label_alpha, label_candidates
+from openfate.openworld.members import AutoSettings, train_members
 from openfate.openworld.pooling import Pooling
 from openfate.openworld.probe import NONE, Decision, Novelty, hidden_shares, probe
 from openfate.training.loop import Epoch, History, train
@@ -50,6 +51,8 @@ DEFAULT_POOLING = Pooling(strength=0.5, alpha=10.0, relative=True)
 _PROBE_ROWS = 20_000  # WHY: a probe fits several times; so many rows tell as much as all
 _PROBE_VALIDATION = 5_000
 _FATE_BATCH = 8192
+# Which of an estimator's parameters each backbone takes.
+_TAKES = {"mlp": ("pool",), "dcn": ("pool",), "deepfm": ("linear",), "widedeep": ("linear",)}
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,9 @@ class Recipe:
     ----------
     strategy
         See the head of this file.
+    backbone, pool, linear
+        Of the networks: `openfate.models.make_backbone`'s name, and what it pools and does with the
+        linear weights of new features where it takes that.
     width, hidden, epochs, lr, batch_size, patience
         Of the networks and their training.
     dropout, n_members, weight_decay
@@ -94,6 +100,9 @@ class Recipe:
 
     strategy: Strategy
     loss: Loss
+    backbone: str
+    pool: Pool
+    linear: Linear
     width: int | None
     hidden: tuple[int, ...] | None
     epochs: int | None
@@ -116,12 +125,34 @@ class Recipe:
                 f"strategy={self.strategy!r} is unknown: choose 'auto', 'fate', 'evidence' "
                 "or 'none'."
             )
+        self._check_backbone()
         for name in ("width", "epochs", "batch_size", "patience", "n_members", "n_draws"):
             _check_number(name, getattr(self, name), 1, whole=True)
         for name in ("lr", "lr_extrapolator", "weight_decay"):
             _check_number(name, getattr(self, name), 0)
         for size in self.hidden or ():
             _check_number("hidden", size, 1, whole=True)
+
+    def _check_backbone(self) -> None:
+        if self.backbone not in BACKBONES:
+            names = " or ".join(map(repr, BACKBONES))
+            raise InputError(f"backbone={self.backbone!r} is unknown: choose {names}.")
+        for name, usual in (("pool", "sum"), ("linear", "zero")):
+            takes = [key for key, options in _TAKES.items() if name in options]
+            if getattr(self, name) != usual and self.backbone not in takes:
+                raise InputError(
+                    f"{name}={getattr(self, name)!r} is not for backbone={self.backbone!r}: leave "
+                    f"it at {usual!r}, or choose backbone {' or '.join(map(repr, takes))}."
+                )
+        self._make(1, 1, (1,), 1)  # WHY: whatever else is wrong is told before any work
+
+    def _make(self, width: int, n_outputs: int, hidden: Sequence[int], n_fields: int) -> Backbone:
+        """A backbone without BatchNorm and Dropout: tables may be small."""
+        options: dict[str, Any] = {"batch_norm": False, "dropout": 0.0, "hidden": hidden}
+        options |= {name: getattr(self, name) for name in _TAKES[self.backbone]}
+        if self.pool == "field_linear":
+            options["n_fields"] = n_fields
+        return make_backbone(self.backbone, width, n_outputs, **options)
 
     # ---- training ------------------------------------------------------------------------------
 
@@ -139,8 +170,9 @@ class Recipe:
         width, hidden = self.width or 32, self.hidden or (64,)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.seed)
-            backbone = MLP(width, training.target.n_outputs, hidden)
-            model = FATE(training.X.n_features, backbone, GraphSAGE(width, 2))
+            backbone = self._make(width, training.target.n_outputs, hidden, _n_fields(job.field_of))
+            extrapolator = GraphSAGE(backbone.width, 2)
+            model = FATE(training.X.n_features, backbone, extrapolator)
         if job.start is not None:
             model.load_state_dict(model_of(job.start.members[0]).state_dict())
         full = training.X.n_rows <= 2 * _FATE_BATCH
@@ -178,13 +210,9 @@ class Recipe:
             if job.on_step is not None:
                 job.on_step(epoch)
 
-        members, best = train_members(
-            job.training.X,
-            job.training.target.y,
-            job.training.target.n_outputs,
-            self._plain(job.training.X.n_rows),
-            loss=self.loss,
-            sample_weight=job.training.weight,
+        members, best = self._train_members(
+            job.training,
+            job.field_of,
             validation=None if job.validation is None else job.validation.triple,
             seed=job.seed,
             device=job.device,
@@ -192,6 +220,22 @@ class Recipe:
             start=None if job.start is None else [model_of(m) for m in job.start.members],
         )
         return members, History(epochs, best[0], time.perf_counter() - started), best
+
+    def _train_members(
+        self, rows: Rows, field_of: NDArray[np.integer], **options: Any
+    ) -> tuple[list[FATE], list[int]]:
+        plain, n_outputs = self._plain(rows.X.n_rows), rows.target.n_outputs
+        return train_members(
+            rows.X,
+            rows.target.y,
+            n_outputs,
+            plain,
+            loss=self.loss,
+            sample_weight=rows.weight,
+            backbone=lambda: self._make(plain.width, n_outputs, plain.hidden, _n_fields(field_of)),
+            field_of=field_of,
+            **options,
+        )
 
     def _plain(self, n_rows: int) -> AutoSettings:
         plain = AutoSettings()
@@ -225,7 +269,9 @@ class Recipe:
         y = as_predicted(validation.target)
         with _few_threads(training.X.nnz * (self.width or 32)):
             decision = probe(
-                lambda X, _: self._fit_again(replace(training, X=X), best_epochs, job.seed),
+                lambda X, _, fields: self._fit_again(
+                    replace(training, X=X), fields, best_epochs, job.seed
+                ),
                 (training.X, training.target.y),
                 (validation.X, y),
                 evidence_candidates(),
@@ -234,27 +280,23 @@ class Recipe:
                 field_of=job.field_of,
                 novelty=self.novelty,
                 every_size=True,
+                fit_fields=True,
                 kind=EVIDENCE_KIND[training.target.task],
                 seed=job.seed,
             )
         return pooling_of(decision), decision
 
     def _fit_again(
-        self, rows: Rows, best_epochs: Sequence[int], seed: int
+        self, rows: Rows, field_of: NDArray[np.integer], best_epochs: Sequence[int], seed: int
     ) -> Callable[[MultiHot], Floats]:
         """A probe's fit: epochs are taken over, validation rows are not looked at."""
-        members, _ = train_members(
-            rows.X,
-            rows.target.y,
-            rows.target.n_outputs,
-            self._plain(rows.X.n_rows),
-            loss=self.loss,
-            sample_weight=rows.weight,
-            epochs=best_epochs,
-            seed=seed,
-        )
+        members, _ = self._train_members(rows, field_of, epochs=best_epochs, seed=seed)
         network = _network(members, rows.target)
-        return lambda X: network.outputs(None, X, None, drop_new=True)
+        return lambda X: network.outputs(None, X, field_of, drop_new=True)
+
+
+def _n_fields(field_of: NDArray[np.integer]) -> int:
+    return int(field_of.max(initial=0)) + 1
 
 
 def _check_number(name: str, value: Any, least: float, whole: bool = False) -> None:

@@ -37,6 +37,7 @@ CHECKED = [
     FATEClassifier(n_draws=1),
     FATERegressor(n_draws=1, lr=1e-2),
     FATEClassifier(strategy="fate", epochs=60, width=8),
+    FATEClassifier(strategy="none", n_members=1, lr=1e-2, backbone="deepfm"),
     OpenWorldClassifier(LogisticRegression(), n_draws=1),
     OpenWorldRegressor(LinearRegression(), n_draws=1),
 ]
@@ -89,6 +90,14 @@ CASES = {
     "fate, multilabel": (FATEClassifier(**FATE), _labels),
     "fate, absolute error": (FATERegressor(loss="absolute_error", **FATE), _number),
     "fate, values": (FATEClassifier(numeric="value", **FATE), _classes),
+    "fate, deepfm": (FATEClassifier(backbone="deepfm", numeric="value", **FATE), _classes),
+    "fate, wide and deep": (
+        FATEClassifier(backbone="widedeep", linear="extrapolated", **FATE),
+        _labels,
+    ),
+    "fate, dcn": (FATEClassifier(backbone="dcn", **FATE), _three),
+    "deepfm": (FATEClassifier(backbone="deepfm", **EVIDENCE), _three),
+    "dcn by field": (FATERegressor(backbone="dcn", pool="field_linear", **EVIDENCE), _number),
 }
 
 

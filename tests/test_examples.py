@@ -18,7 +18,7 @@ def output_of(name, capsys):
 
 
 def test_examples_are_numbered_from_one():
-    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_"]
+    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -60,3 +60,11 @@ def test_regression_and_labels_beat_a_constant(capsys):
     )
     assert error < of_mean
     assert min(map(float, re.findall(r"(?:even|four): ([0-9.]+)", text))) > 0.75
+
+
+def test_click_logs_are_resumed_exactly_and_every_part_is_scored(capsys):
+    text = output_of("05_click_logs.py", capsys)
+    assert "the same as without a kill: True" in text
+    scores = re.findall(r"T(\d): AUC ([0-9.]+) with new features, ([0-9.]+) without", text)
+    assert [int(part) for part, *_ in scores] == list(range(1, 9))
+    assert min(float(score) for _, *both in scores for score in both) > 0.65

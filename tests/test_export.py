@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 import safetensors.numpy
+import torch
 
 from openfate import FATEClassifier, FATERegressor
 from openfate.data.multihot import MultiHot
@@ -70,6 +71,32 @@ def test_numbers_as_values_travel_as_values(tmp_path):
     network, table = export_onnx(bank, tmp_path / "model.onnx")
     found = run(network, read_table(table), bank.encoder.encode(ROWS))
     assert np.allclose(found, bank.outputs(ROWS, "state"), atol=1e-5)
+
+
+@pytest.mark.parametrize("backbone", ["deepfm", "widedeep", "dcn"])
+def test_every_backbone_that_sums_is_exported(backbone, tmp_path):
+    model = FATEClassifier(strategy="fate", backbone=backbone, numeric="value", epochs=3, width=4)
+    bank = model.fit(ROWS, TARGETS["multiclass"]).bank_
+    with torch.no_grad():
+        for parameter in bank.base.members[0].backbone.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)  # the machine of a DeepFM starts silent
+    bank.observe(LATER)
+    network, table = export_onnx(bank, tmp_path / "model.onnx")
+    found = run(network, read_table(table), bank.encoder.encode(LATER))
+    assert np.allclose(found, bank.outputs(LATER, "state"), atol=1e-5)
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "dcn"])
+def test_fields_side_by_side_are_refused(backbone, tmp_path):
+    options = {"backbone": backbone, "pool": "field_linear", "epochs": 1}
+    bank = FATEClassifier(strategy="fate", **options).fit(ROWS, TARGETS["binary"]).bank_
+    with pytest.raises(InputError) as error:
+        export_onnx(bank, tmp_path / "model.onnx")
+    assert str(error.value) == (
+        f"backbone='{backbone}' with pool='field_linear' is not written as ONNX, whose input does "
+        "not tell the fields: fit with pool='sum'."
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_members_are_averaged_and_evidence_is_left_out(tmp_path):

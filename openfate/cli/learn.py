@@ -38,7 +38,18 @@ __all__ = ["fit"]
 
 # Flags that are parameters of the estimators as they are.
 _PLAIN = (
-    *("strategy", "numeric", "width", "epochs", "lr", "batch_size", "patience"),
+    *(
+        "strategy",
+        "numeric",
+        "backbone",
+        "pool",
+        "linear",
+        "width",
+        "epochs",
+        "lr",
+        "batch_size",
+        "patience",
+    ),
     *("validation_share", "dropout", "n_members", "weight_decay", "n_folds", "drop_edge"),
     *("lr_extrapolator", "novelty", "n_draws", "mixed_precision", "device", "tensorboard"),
 )
@@ -86,6 +97,21 @@ def fit(
             "it pays; fate: the paper's model; evidence: without a probe; none: not at all."
         ),
     ] = "auto",
+    backbone: Annotated[
+        str, typer.Option(help="The network over the embeddings: mlp, deepfm, widedeep or dcn.")
+    ] = "mlp",
+    pool: Annotated[
+        str,
+        typer.Option(
+            help="sum: of a row's embeddings; field_linear: its columns side by side (mlp, dcn)."
+        ),
+    ] = "sum",
+    linear: Annotated[
+        str,
+        typer.Option(
+            help="A new feature's linear weight: zero or extrapolated (deepfm, widedeep)."
+        ),
+    ] = "zero",
     width: Annotated[
         int | None, typer.Option(min=1, help="Of an embedding [default: by the strategy].")
     ] = None,
@@ -152,6 +178,9 @@ def fit(
     with interruptible("nothing was written"):
         check_choice("--task", task, ("classification", "regression"))
         check_choice("--strategy", strategy, ("auto", "fate", "evidence", "none"))
+        check_choice("--backbone", backbone, ("mlp", "deepfm", "widedeep", "dcn"))
+        check_choice("--pool", pool, ("sum", "field_linear"))
+        check_choice("--linear", linear, ("zero", "extrapolated"))
         check_choice("--novelty", novelty, ("values", "columns", "both"))
         check_choice("--numeric", numeric, ("buckets", "value"))
         check_choice("--loss", loss, ("squared_error", "absolute_error"))
@@ -336,6 +365,7 @@ def _result(
         "validation_rows": meta["n_validation"],
         "validation": meta["metrics"],
         "strategy": meta["params"]["strategy"],
+        "backbone": meta["params"]["backbone"],
         "probe": meta.get("decision"),
         "how": estimator.bank_.how(),
     }
@@ -353,6 +383,7 @@ def _described(result: dict[str, Any]) -> str:
         f"  target      {', '.join(result['target'])} ({result['task']})",
         f"  fields      {', '.join(f'{n} ({k})' for n, k in result['fields'].items())}",
         f"  features    {result['features']:,} observed",
+        f"  network     {result['backbone']}",
         f"  training    {training['epochs']} epochs, the best was {training['best_epoch']}, "
         f"in {training['seconds']:.0f} s",
         f"  validation  {scores or 'none'} ({result['validation_rows']:,} rows)",

@@ -138,6 +138,10 @@ class Bipartite:
         """The same graph, which knows the field (D,) of each feature."""
         return replace(self, field_of=field_of.long())
 
+    def with_values(self, value: Tensor) -> Bipartite:
+        """The same edges, each with the value that (E,), ordered by row, tells."""
+        return replace(self, value=value, value_by_feature=value.index_select(0, self.by_feature))
+
     def with_squared_values(self) -> Bipartite:
         """The same edges, each with the square of its value."""
         if self.value is None or self.value_by_feature is None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,15 @@ class Backbone(nn.Module):
         a field from `n_fields` on is not used.  None: one sum a row.
     reads_own
         Whether `lift` reads W as it was before anything was hidden.
+
+    Notes
+    -----
+    What a new field, a column that training did not have, contributes: where a row is one sum its
+    features are summed with the rest; where fields are summed apart there are no weights for it,
+    and it contributes nothing until `openfate.models.interactions.with_fields` makes room.
     """
+
+    name: ClassVar[str]
 
     def __init__(
         self,
@@ -70,6 +78,26 @@ class Backbone(nn.Module):
             return features_to_rows(X, table)
         cells = features_to_cells(X, table, self.n_fields)  # (N, F, ..., K)
         return cells.movedim(1, -2).flatten(-2)
+
+    def pooled(self, cells: Tensor, values: Tensor) -> Tensor:
+        """As `sums`, over rows of d features whose embeddings are at hand, not over a graph.
+
+        Parameters
+        ----------
+        cells
+            (N, d, H + n_own) of W_hat.
+        values
+            (N, d) of the edges; zero for none.
+
+        Returns
+        -------
+        (N, K).  For backbones with one sum a row that do not read W.
+        """
+        return (self.lift(cells, None) * values[:, :, None]).sum(1)
+
+    def about(self) -> dict[str, Any]:
+        """Its name and arguments, plain values: what `make_backbone` takes to make one like it."""
+        raise NotImplementedError
 
     def logits(self, X: Bipartite, W_hat: Tensor, W: Tensor | None = None) -> Tensor:
         """Logits (N, ..., n_outputs) of rows from the embeddings of their features."""
@@ -109,6 +137,8 @@ class MLP(Backbone):
     >>> click = MLP(width=10, n_outputs=1, hidden=(400, 400), batch_norm=True, dropout=0.5)
     """
 
+    name = "mlp"
+
     def __init__(
         self,
         width: int,
@@ -145,6 +175,19 @@ class MLP(Backbone):
             if self.training and self.dropout:
                 h, scale = drop(h, self.dropout), 1 / (1 - self.dropout)
         return h.T.view(*z.shape[:-1], self.n_outputs)
+
+    def about(self) -> dict[str, Any]:
+        """As every backbone's."""
+        return {
+            "name": self.name,
+            "width": self.width,
+            "n_outputs": self.n_outputs,
+            "hidden": [cast("nn.Linear", layer).out_features for layer in self.layers[:-1]],
+            "batch_norm": bool(self.norms),
+            "dropout": self.dropout,
+            "pool": "sum" if self.n_fields is None else "field_linear",
+            "n_fields": self.n_fields,
+        }
 
     @staticmethod
     def _affine(layer: nn.Linear, h: Tensor, scale: float) -> Tensor:

@@ -120,7 +120,7 @@ class FATE(nn.Module):
         """Embeddings (D', H + n_own) of all features of a graph whose ids from D on are new.
 
         A new feature that has no row in the graph takes the mean embedding of its field's observed
-        features (`field_of` (D',) tells the field of each), or zero.
+        features (`field_of` (D',) tells the field of each), or zero; its own columns are zero.
         """
         n_new = graph.n_features - len(self.W)
         if n_new < 0:
@@ -137,7 +137,10 @@ class FATE(nn.Module):
         observed = (torch.arange(len(W), device=W.device) < len(self.W)).to(W.dtype)[:, None]
         W_hat = self._complete(W, observed, Edges.of(graph))
         alone = (graph.feature_degree == 0) & (observed[:, 0] == 0)
-        W_hat[alone] = 0 if field_of is None else field_means(self.W, field_of)[alone]
+        W_hat[alone] = 0
+        if field_of is not None:
+            H = self.backbone.width
+            W_hat[alone, :H] = field_means(self.W[:, :H], field_of)[alone]
         return W_hat
 
     def predict(self, X: Bipartite, W_hat: Tensor) -> Tensor:

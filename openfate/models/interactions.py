@@ -21,9 +21,10 @@ from openfate.graph.aggregate import features_to_rows
 from openfate.graph.bipartite import Bipartite
 from openfate.models.backbone import MLP, Backbone, Pool, pooled_fields
 
-__all__ = ["DCN", "DeepFM", "WideDeep"]
+__all__ = ["DCN", "DeepFM", "Linear", "WideDeep", "make_backbone", "with_fields"]
 
 Linear = Literal["zero", "extrapolated"]
+_OF_POOLING = ("name", "pool", "n_fields")  # arguments of an MLP that no other network passes on
 
 
 class WideDeep(Backbone):
@@ -51,6 +52,8 @@ class WideDeep(Backbone):
     11
     """
 
+    name = "widedeep"
+
     def __init__(
         self,
         width: int,
@@ -74,6 +77,15 @@ class WideDeep(Backbone):
         """Logits of rows whose summed embeddings and linear weights are `z`."""
         out: Tensor = self.deep(z[..., : self.n_embedding]) + z[..., -self.n_outputs :]
         return out
+
+    def about(self) -> dict[str, Any]:
+        """As every backbone's."""
+        deep = self.deep.about()
+        return {
+            "name": self.name,
+            "linear": "zero" if self.n_own else "extrapolated",
+            **{key: value for key, value in deep.items() if key not in _OF_POOLING},
+        }
 
 
 class DeepFM(WideDeep):
@@ -99,6 +111,8 @@ class DeepFM(WideDeep):
     >>> model.logits(Bipartite.from_fixed(torch.tensor([[3, 7]]))[0], torch.zeros(2, 11)).shape
     torch.Size([1, 1])
     """
+
+    name = "deepfm"
 
     def __init__(
         self,
@@ -136,14 +150,30 @@ class DeepFM(WideDeep):
         z = super().sums(X, W_hat, W)
         if X.value is None or self.fm == "paper":
             return z
-        at = slice(self.n_embedding, self.n_embedding + 1)
-        squares = features_to_rows(X.with_squared_values(), self.lift(W_hat, W)[..., at])
-        return torch.cat([z[..., : at.start], squares, z[..., at.stop :]], -1)
+        own = self.lift(W_hat, W)[..., self.n_embedding, None]
+        return self._with_squares(z, features_to_rows(X.with_squared_values(), own))
+
+    def pooled(self, cells: Tensor, values: Tensor) -> Tensor:
+        """As every backbone's; a feature meets itself with the square of its value."""
+        z = super().pooled(cells, values)
+        if self.fm == "paper":
+            return z
+        own = self.lift(cells, None)[..., self.n_embedding]  # (N, d)
+        return self._with_squares(z, (own * values.square()).sum(1, keepdim=True))
+
+    def _with_squares(self, z: Tensor, squares: Tensor) -> Tensor:
+        """The sums with another column of what the machine subtracts."""
+        H = self.n_embedding
+        return torch.cat([z[..., :H], squares, z[..., H + 1 :]], -1)
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits of rows from the sums of what `lift` returns."""
         scale = self.fm_weight if self.fm_scale is None else self.fm_scale
         return super().forward(z) + self._pairs(z) * cast("Tensor | float", scale)
+
+    def about(self) -> dict[str, Any]:
+        """As every backbone's."""
+        return {**super().about(), "fm": self.fm, "fm_scale": self.fm_scale}
 
     def _pairs(self, z: Tensor) -> Tensor:
         H = self.n_embedding
@@ -174,6 +204,8 @@ class DCN(Backbone):
     input (..., F H), or (..., H) with "sum"; output (..., n_outputs)
     """
 
+    name = "dcn"
+
     def __init__(
         self,
         width: int,
@@ -201,3 +233,58 @@ class DCN(Backbone):
             x = z * layer(x) + x
         out: Tensor = self.out(x) + self.deep(z)
         return out
+
+    def about(self) -> dict[str, Any]:
+        """As every backbone's."""
+        kept = {"width": self.width, "n_fields": self.n_fields, "n_cross": len(self.cross)}
+        pool = "sum" if self.n_fields is None else "field_linear"
+        return {**self.deep.about(), "name": self.name, "pool": pool, **kept}
+
+
+# ---- by name -------------------------------------------------------------------------------
+
+BACKBONES: dict[str, type[Backbone]] = {
+    backbone.name: backbone for backbone in (MLP, DeepFM, WideDeep, DCN)
+}
+
+
+def make_backbone(name: str, width: int, n_outputs: int, **options: Any) -> Backbone:
+    """The backbone of a name: "mlp", "deepfm", "widedeep" or "dcn".
+
+    Parameters
+    ----------
+    options
+        As its class takes them; what `Backbone.about` returns makes one like it.
+
+    Examples
+    --------
+    >>> make_backbone("deepfm", 8, 1, linear="extrapolated").about()["linear"]
+    'extrapolated'
+    """
+    if name not in BACKBONES:
+        names = ", ".join(map(repr, BACKBONES))
+        raise InputError(f"backbone={name!r} is unknown: choose one of {names}.")
+    return BACKBONES[name](width, n_outputs, **options)
+
+
+@torch.no_grad()
+def with_fields(backbone: Backbone, n_fields: int) -> Backbone:
+    """The same function with room for more fields, whose weights start at zero.
+
+    A backbone that sums all fields together has room for any number: it is returned as it is.
+
+    Examples
+    --------
+    >>> concatenating = MLP(4, 1, pool="field_linear", n_fields=2)
+    >>> with_fields(concatenating, 5).n_fields
+    5
+    """
+    if backbone.n_fields is None or n_fields <= backbone.n_fields:
+        return backbone
+    like = next(backbone.parameters())
+    wider = make_backbone(**{**backbone.about(), "n_fields": n_fields}).to(like)
+    old = backbone.state_dict()
+    for key, tensor in wider.state_dict().items():
+        # Fields stand side by side, the added ones last: what was there is the first corner.
+        tensor.zero_()[tuple(slice(size) for size in old[key].shape)] = old[key]
+    return wider.train(backbone.training)

@@ -155,7 +155,7 @@ class RunningFATE:
         ----------
         field_of
             (D',) the field of each feature: a new one without rows takes the mean embedding of its
-            field's observed features, or zero.
+            field's observed features, or zero, and no linear weight.
         drop_new
             Zero for every new feature: what the network knew at the end of training.
         """
@@ -175,7 +175,7 @@ class RunningFATE:
         if drop_new:
             W_hat[new] = 0
         elif field_of is not None and bool(alone.any()):
-            W_hat[alone] = self._field_means(field_of, ids[alone.cpu().numpy()])
+            W_hat[alone, :H] = self._field_means(field_of, ids[alone.cpu().numpy()])
         return W_hat
 
     def _state_of(self, ids: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -188,11 +188,12 @@ class RunningFATE:
         return counts, messages
 
     def _field_means(self, field_of: NDArray[np.integer], ids: NDArray[np.int32]) -> Tensor:
-        means = self.W.new_zeros(len(ids), self.W.size(1), dtype=torch.float64)
+        H = self.backbone.width
+        means = self.W.new_zeros(len(ids), H, dtype=torch.float64)
         for field in np.unique(field_of[ids]):
             members = np.flatnonzero(field_of[: self.n_observed] == field)
             if len(members):
-                mean = self.W[torch.from_numpy(members)].double().mean(0)
+                mean = self.W[torch.from_numpy(members), :H].double().mean(0)
                 means[torch.from_numpy(field_of[ids] == field)] = mean
         return means
 

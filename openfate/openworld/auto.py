@@ -1,85 +1,34 @@
-"""The network behind `strategy="auto"`: FATE's backbone, wider, trained with feature dropout.
+"""The networks behind `strategy="auto"`, and what a probe may choose for new features.
 
-    z_i = sum over the features j of row i of  b_ij w_j / (1 - dropout),   b_ij = 1 or, dropped, 0
-    P0  = mean over the members of  softmax(FFN(z; phi))
+    P0  = mean over the members of  softmax(FFN(z; phi)),   z_i the sum of a row's embeddings
 
-A row without some of its features is what the network will meet, so it trains on such rows; and a
-few members, each from a start of its own, make P0 the better calibrated vote that pooling needs.
-What is done with new features is `probe`'s choice.  N rows, D features, H width, C classes.
+The members (`members`) are FATE's backbone, wider, trained with feature dropout; a few of them,
+each from a start of its own, make P0 the better calibrated vote that pooling needs.  What is done
+with new features is `probe`'s choice.  N rows, D features, H width, C classes.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from openfate.data.multihot import MultiHot
-from openfate.errors import InputError, OpenFATEError
-from openfate.models.backbone import MLP
+from openfate.errors import InputError
 from openfate.models.fate import FATE
 from openfate.openworld.candidates import Candidate, View, evidence_candidates
 from openfate.openworld.embed import learn_map, new_part
 from openfate.openworld.evidence import Floats
-from openfate.training.loop import Epoch
-from openfate.training.losses import Loss, mean_loss
+from openfate.openworld.members import AutoSettings, logits_of, sums_of, train_members
 from openfate.training.metrics import probabilities
-from openfate.training.rows import check_rows
 
-__all__ = [
-    "AutoSettings",
-    "Ensemble",
-    "UseEmbeddings",
-    "auto_candidates",
-    "fit_auto",
-    "train_members",
-]
-
-Validation = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
+__all__ = ["AutoSettings", "Ensemble", "UseEmbeddings", "auto_candidates", "fit_auto"]
 
 SCALES = (0.1, 0.25, 0.5)  # of embeddings that are only guessed
-
-
-@dataclass(frozen=True)
-class AutoSettings:
-    """How the network is made and trained; the defaults were chosen on splits of their own.
-
-    Parameters
-    ----------
-    width, hidden
-        H, and the widths of the hidden layers behind the sum.
-    dropout
-        The probability that a cell of a training row is dropped.
-    n_members
-        Networks whose predictions are averaged.
-    epochs, patience
-        The most epochs, and how many without a lower validation loss are waited for.
-    lr, weight_decay, batch_size
-        Of AdamW.
-    """
-
-    width: int = 64
-    hidden: tuple[int, ...] = (128,)
-    dropout: float = 0.2
-    n_members: int = 2
-    epochs: int = 100
-    patience: int = 8
-    lr: float = 3e-3
-    weight_decay: float = 1e-2
-    batch_size: int = 256
-
-    def __post_init__(self) -> None:
-        for name in ("width", "n_members", "epochs", "patience", "batch_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)}: choose a whole number from 1 up.")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout={self.dropout}: choose a number from 0 to below 1.")
 
 
 class Ensemble:
@@ -101,7 +50,7 @@ class Ensemble:
     @torch.no_grad()
     def __call__(self, X: MultiHot) -> Floats:
         """Probabilities (N, C), two columns for a single output."""
-        return _mean_probabilities([_logits(model, X) for model in self.members])
+        return _mean_probabilities([logits_of(model, X) for model in self.members])
 
     @torch.no_grad()
     def with_new(self, X_old: MultiHot, X_new: MultiHot, scale: float) -> Floats:
@@ -116,7 +65,7 @@ class Ensemble:
         for model, M in zip(self.members, self.maps, strict=True):
             W = model.W.double().numpy()
             extra = torch.from_numpy(scale * new_part(W, M, X_old, X_new)).to(model.W.dtype)
-            logits.append(model.backbone(_sums(model, X_old) + extra))
+            logits.append(model.backbone(sums_of(model, X_old) + extra))
         return _mean_probabilities(logits)
 
 
@@ -194,192 +143,6 @@ def fit_auto(
     )
     maps = [learn_map(model.W.detach().double().numpy(), X) for model in members]
     return Ensemble(members, maps, best)
-
-
-def train_members(
-    X: MultiHot,
-    y: ArrayLike,
-    n_outputs: int,
-    settings: AutoSettings | None = None,
-    *,
-    loss: Loss = "log_loss",
-    sample_weight: ArrayLike | None = None,
-    validation: Validation | None = None,
-    epochs: Sequence[int] | None = None,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    on_step: Callable[[Epoch], None] | None = None,
-    start: Sequence[FATE] | None = None,
-) -> tuple[list[FATE], list[int]]:
-    """Train networks for any loss; see `fit_auto`.
-
-    Parameters
-    ----------
-    y
-        As the loss takes it: see `openfate.training.losses`.
-    n_outputs
-        C'; one for two classes.
-    sample_weight
-        (N,) how much each row counts.
-    on_step
-        Called after each epoch of each member.
-    start
-        Networks to go on from; features without a row keep their embeddings.
-
-    Returns
-    -------
-    members, best_epochs
-        On the CPU, with the weights of their best epochs.
-    """
-    settings = settings or AutoSettings()
-    members, best = [], []
-    with torch.random.fork_rng(devices=[]):
-        for member in range(settings.n_members):
-            run = _Member(X.n_features, n_outputs, loss, settings, seed + 1000 * member, device)
-            if start is not None:
-                run.model.load_state_dict(start[member].state_dict())
-            rows = run.rows("training", X, y, sample_weight)
-            spared = None
-            if validation is not None and epochs is None:
-                spared = run.rows("validation", *validation)
-            n_epochs = settings.epochs if epochs is None else epochs[member]
-            if start is None:
-                run.forget(X.feature_degree == 0)
-            best.append(run.train(rows, n_epochs, spared, on_step))
-            members.append(run.model.cpu())
-    return members, best
-
-
-class _Member:
-    """One network and its training."""
-
-    def __init__(
-        self,
-        n_features: int,
-        n_outputs: int,
-        loss: Loss,
-        settings: AutoSettings,
-        seed: int,
-        device: torch.device | str,
-    ) -> None:
-        torch.manual_seed(seed)
-        self.model = FATE(n_features, MLP(settings.width, n_outputs, settings.hidden))
-        with torch.no_grad():
-            self.model.W.normal_(0, 0.1)  # WHY: Xavier's bound shrinks with D and starts slowly
-        self.model.to(device)
-        self.loss, self.settings = loss, settings
-        self.order = np.random.default_rng([seed, 4])
-        self.dropped = torch.Generator().manual_seed(seed)
-
-    @torch.no_grad()
-    def forget(self, features: NDArray[np.bool_]) -> None:
-        """Set the embeddings of features (D,) to zero: those that nothing will train."""
-        self.model.W[torch.from_numpy(features)] = 0
-
-    def rows(
-        self, name: str, X: MultiHot, y: ArrayLike, weight: ArrayLike | None = None
-    ) -> _Labelled:
-        """Rows as training takes them, checked."""
-        rows = check_rows(self.model, self.loss, name, X, y, weight)
-        dtype = torch.int64 if self.loss == "log_loss" else torch.float32
-        device = self.model.W.device
-        target = torch.from_numpy(rows.y).to(device, dtype)
-        weights = rows.weight
-        tensor = None if weights is None else torch.from_numpy(weights).to(device, torch.float32)
-        return _Labelled(rows.X, target, tensor)
-
-    def train(
-        self,
-        rows: _Labelled,
-        epochs: int,
-        validation: _Labelled | None,
-        on_step: Callable[[Epoch], None] | None,
-    ) -> int:
-        """Train, keep the weights of the best epoch (the last without validation), return it."""
-        s = self.settings
-        step = torch.optim.AdamW(
-            self.model.parameters(), s.lr, weight_decay=s.weight_decay, fused=True
-        )
-        best_loss, best_epoch, best_state = math.inf, epochs, None
-        for epoch in range(1, epochs + 1):
-            train_loss = self._epoch(rows, step)
-            loss = math.nan if validation is None else self._loss(validation)
-            if on_step is not None:
-                on_step(Epoch(epoch, train_loss, loss))
-            if validation is None:
-                continue
-            if loss < best_loss:
-                best_loss, best_epoch = loss, epoch
-                best_state = {k: v.clone() for k, v in self.model.state_dict().items()}
-            elif epoch - best_epoch >= s.patience:
-                break
-        if best_state is not None:
-            self.model.load_state_dict(best_state)
-        return best_epoch
-
-    def _epoch(self, rows: _Labelled, step: torch.optim.Optimizer) -> float:
-        order, losses = self.order.permutation(rows.X.n_rows), []
-        for start in range(0, len(order), self.settings.batch_size):
-            batch = rows.select(order[start : start + self.settings.batch_size])
-            if batch.weight is not None and not bool(batch.weight.any()):
-                continue
-            logits = _logits(self.model, batch.X, self.settings.dropout, self.dropped)
-            step.zero_grad()
-            loss = mean_loss(self.loss, logits, batch.y, batch.weight)
-            loss.backward()  # type: ignore[no-untyped-call]
-            step.step()
-            losses.append(loss.detach())
-        return self._finite("training", float(torch.stack(losses).mean()))
-
-    @torch.no_grad()
-    def _loss(self, rows: _Labelled) -> float:
-        logits = _logits(self.model, rows.X)
-        loss = mean_loss(self.loss, logits, rows.y, rows.weight)
-        return self._finite("validation", float(loss))
-
-    def _finite(self, name: str, loss: float) -> float:
-        if not math.isfinite(loss):
-            raise OpenFATEError(
-                f"training diverged: the {name} loss is {loss}. Lower lr={self.settings.lr}."
-            )
-        return loss
-
-
-@dataclass(frozen=True)
-class _Labelled:
-    X: MultiHot
-    y: Tensor
-    weight: Tensor | None
-
-    def select(self, rows: NDArray[np.intp]) -> _Labelled:
-        at = torch.from_numpy(rows).to(self.y.device)
-        weight = None if self.weight is None else self.weight[at]
-        return _Labelled(self.X.select_rows(rows), self.y[at], weight)
-
-
-def _logits(
-    model: FATE, X: MultiHot, dropout: float = 0.0, generator: torch.Generator | None = None
-) -> Tensor:
-    """Logits (N, C') of rows, cells dropped at random where asked."""
-    logits: Tensor = model.backbone(_sums(model, X, dropout, generator))
-    return logits
-
-
-def _sums(
-    model: FATE, X: MultiHot, dropout: float = 0.0, generator: torch.Generator | None = None
-) -> Tensor:
-    """Summed embeddings (N, H)."""
-    W, weights = model.W, None
-    ids = torch.from_numpy(X.ids.astype(np.int64)).to(W.device)
-    if X.values is not None:
-        weights = torch.from_numpy(X.values).to(W.device, W.dtype)
-    if dropout:
-        kept = torch.rand(len(ids), generator=generator) >= dropout
-        scale = kept.to(W.device, W.dtype) / (1 - dropout)
-        weights = scale if weights is None else weights * scale
-    # WHY: embedding_bag and not our own sums: a mini-batch needs no second direction.
-    starts = torch.from_numpy(X.row_ptr[:-1]).to(W.device)
-    return F.embedding_bag(ids, model.W, starts, mode="sum", per_sample_weights=weights)
 
 
 def _mean_probabilities(logits: list[Tensor]) -> Floats:

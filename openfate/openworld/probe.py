@@ -29,7 +29,7 @@ from openfate.openworld.pooling import TINY
 
 __all__ = ["NONE", "Decision", "Fit", "Novelty", "hidden_shares", "judge", "new_share", "probe"]
 
-Fit = Callable[[MultiHot, NDArray[Any]], Predict]
+Fit = Callable[..., Predict]  # of rows, labels and, where asked for, the fields of the features
 Novelty = Literal["values", "columns", "both"]
 Ids = NDArray[np.int64]
 
@@ -129,6 +129,7 @@ def probe(
     kind: Kind = "classes",
     guard: float = GUARD,
     every_size: bool = False,
+    fit_fields: bool = False,
     seed: int = 0,
 ) -> Decision:
     """Choose between candidates by what they do for features hidden from a whole fit.
@@ -159,6 +160,8 @@ def probe(
         Whether there must be a gain, beyond its standard error, among the draws of each hidden
         share too.  A model fitted with fewer features is weaker than the real one, and whatever
         helps it helps it more; what still helps with half as many hidden is on safer ground.
+    fit_fields
+        Whether `fit` is given the fields of the features that are left, too, as its third argument.
     seed
         Of the draws.
 
@@ -189,7 +192,8 @@ def probe(
             if not 0 < len(new) < X.n_features:
                 continue
             old = np.setdiff1d(np.arange(X.n_features), new)
-            model = fit(X.select_features(old), y)
+            fields = (field_of[old],) if fit_fields and field_of is not None else ()
+            model = fit(X.select_features(old), y, *fields)
             X_old, X_new = (X_validation.select_features(ids) for ids in (old, new))
             yield View(model, X_old, X_new, kind), share
 

@@ -17,11 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.nn import BatchNorm1d
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError, OpenFATEError
 from openfate.graph.aggregate import full_precision
 from openfate.graph.bipartite import Bipartite, Edges, touched_features
+from openfate.models.backbone import Backbone
 from openfate.models.fate import FATE, field_means
 from openfate.training.dropedge import drop_edges
 from openfate.training.losses import mean_loss
@@ -112,8 +114,9 @@ def train(
         (the last one without).  The loss is averaged over masks that are fixed for the run, without
         DropEdge; the extrapolator sees training and validation rows.
     field_of
-        (D,) the field of each feature.  A feature without training rows ends with the mean
-        embedding of its field, or zero, and is listed in `History.untrained`.
+        (D,) the field of each feature, needed by a backbone that sums fields apart.  A feature
+        without training rows ends with the mean embedding of its field, or zero, and is listed in
+        `History.untrained`.
     seed
         Of masks, DropEdge and mini-batches; the model's start is drawn when it is made.
     device
@@ -185,6 +188,18 @@ def train(
     return history
 
 
+def _check_backbone(
+    backbone: Backbone, field_of: Tensor | None, settings: Settings, least_rows: int
+) -> None:
+    """Refuse rows and settings that the backbone cannot be trained with."""
+    if backbone.n_fields is not None and field_of is None:
+        raise InputError(
+            f"this {backbone.name} sums fields apart: give field_of, the field of each feature."
+        )
+    if settings.batch_size is not None and settings.batch_size < least_rows:
+        raise InputError("batch_size=1: BatchNorm needs two rows or more at a time.")
+
+
 class _Run:
     """What one run draws and builds: batches, masks, edges and the views for validation."""
 
@@ -205,6 +220,9 @@ class _Run:
         self.model, self.rows, self.X = model, rows, X
         self.settings, self.device = settings, device
         self.field_of = None if field_of is None else torch.tensor(np.asarray(field_of, np.int64))
+        # WHY: BatchNorm has no variance of a single row.
+        self.least_rows = 2 if any(isinstance(m, BatchNorm1d) for m in model.modules()) else 1
+        _check_backbone(model.backbone, self.field_of, settings, self.least_rows)
         self.mask_rng = torch.Generator().manual_seed(seed)
         self.edge_rng = torch.Generator(device).manual_seed(seed + 1)
         self.row_rng = np.random.default_rng([seed, 2])
@@ -241,21 +259,29 @@ class _Run:
         order, weight = self.row_rng.permutation(self.X.n_rows), self.rows.weight
         for start in range(0, len(order), size):
             rows = order[start : start + size]
+            if len(rows) < self.least_rows:
+                continue
             if weight is None or weight[rows].any():  # a mean over no weight is not a number
                 yield self._batch(rows)
 
     def _batch(self, rows: NDArray[np.integer] | None) -> _Batch:
         """A batch of the given rows, or of all rows over all features."""
         if rows is None:
-            graph = Bipartite.from_multihot(self.X, self.device)
+            graph = self._graph(self.X)
             return _Batch(graph, self._target(self.rows.y, self.rows.weight), None)
         local, ids = touched_features(self.X.select_rows(rows))
         weight = None if self.rows.weight is None else self.rows.weight[rows]
-        return _Batch(
-            Bipartite.from_multihot(local, self.device),
-            self._target(self.rows.y[rows], weight),
-            torch.from_numpy(ids.astype(np.int64)).to(self.device),
-        )
+        touched = torch.from_numpy(ids.astype(np.int64))
+        target = self._target(self.rows.y[rows], weight)
+        return _Batch(self._graph(local, touched), target, touched.to(self.device))
+
+    def _graph(self, X: MultiHot, ids: Tensor | None = None) -> Bipartite:
+        """The graph of rows over all features, or over those of `ids`; it knows their fields."""
+        graph = Bipartite.from_multihot(X, self.device)
+        if self.field_of is None:
+            return graph
+        fields = self.field_of if ids is None else self.field_of[ids]
+        return graph.with_fields(fields.to(self.device))
 
     def masks(self, batch: _Batch) -> Tensor:
         """Masks (S, D) of one iteration, over the features of the batch."""
@@ -302,8 +328,7 @@ class _Run:
         masks = torch.ones(1, X.n_features, dtype=torch.bool) if plain else self._draw()
         self.mask_rng.set_state(rng_state.clone())  # WHY: validation must not change the run
         target = self._target(rows.y, rows.weight)
-        view = Bipartite.from_multihot(X, self.device)
-        return _Validation(view, graph, target, masks.to(self.device))
+        return _Validation(self._graph(X), graph, target, masks.to(self.device))
 
     @torch.no_grad()
     def validation_loss(self, views: _Validation) -> float:

@@ -175,3 +175,38 @@ def test_a_warning_is_one_line(tables, tmp_path, openfate):
     assert errors.startswith("openfate: warning: ")
     assert "'city'" in errors
     assert errors.count("\n") == 1
+
+
+# ---- backbones -----------------------------------------------------------------------------------
+
+
+def test_a_backbone_comes_by_flag_or_by_config(tables, tmp_path, openfate):
+    by_flag = openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--backbone",
+                       "deepfm", "--linear", "extrapolated", "--out", tmp_path / "a",
+                       "--json")  # fmt: skip
+    (tmp_path / "fit.toml").write_text('backbone = "deepfm"\nlinear = "extrapolated"\n')
+    openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--config",
+             tmp_path / "fit.toml", "--out", tmp_path / "b")  # fmt: skip
+    assert by_flag["backbone"] == "deepfm"
+    weights = [next((tmp_path / name).glob("weights-*")).read_bytes() for name in "ab"]
+    assert weights[0] == weights[1]
+    scores = openfate("evaluate", tmp_path / "a", tables / "later.csv", "--json")
+    assert scores["rows"] > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--backbone", "tree"], "--backbone tree: choose mlp, deepfm, widedeep or dcn."),
+        (["--pool", "mean"], "--pool mean: choose sum or field_linear."),
+        (
+            ["--backbone", "deepfm", "--pool", "field_linear"],
+            "pool='field_linear' is not for backbone='deepfm'",
+        ),
+    ],
+)
+def test_a_backbone_that_does_not_fit_is_named(tables, tmp_path, refused, flags, message):
+    line = refused("fit", tables / "train.csv", "--target", "rich", *QUICK, *flags, "--out",
+                   tmp_path / "m")  # fmt: skip
+    assert message in line
+    assert not (tmp_path / "m").exists()

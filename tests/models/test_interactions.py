@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import reference_ctr
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 from openfate.errors import InputError
 from openfate.graph.bipartite import Bipartite, Edges
 from openfate.models import DCN, FATE, GCN, MLP, SGC, Backbone, DeepFM, GraphSAGE, WideDeep
+from openfate.models.interactions import make_backbone, with_fields
 from openfate.models.running import RunningFATE
 
 H, D, FIELDS = 4, 6, [0, 0, 1, 1, 2, 2]
@@ -160,15 +163,75 @@ def test_a_feature_of_an_unknown_field_is_not_used_by_field_backbones():
     )
 
 
-def test_hidden_features_leak_into_the_released_machine_alone():
+@pytest.mark.parametrize("recompose", ["masked", "all"])
+@pytest.mark.parametrize("extrapolator", [*EXTRAPOLATORS, None])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_hidden_features_leak_into_the_released_machine_alone(name, extrapolator, recompose):
     """REFERENCE: M7; W of a hidden feature moves the logits of fm='cross', and of no other."""
-    X = torch.ones(2, D, dtype=torch.float64)
-    for name, leaks in [("deepfm", False), ("deepfm, paper", False), ("deepfm, cross", True)]:
-        model, graph = make(name), graph_of(X)
-        before = model(graph, KEPT, Edges.of(graph))
-        with torch.no_grad():
-            model.W[1] += 1
-        assert torch.equal(before, model(graph, KEPT, Edges.of(graph))) is not leaks
+    model = make(name, extrapolator, recompose)
+    graph = graph_of(torch.ones(2, D, dtype=torch.float64))
+    before = model(graph, KEPT, Edges.of(graph))
+    with torch.no_grad():
+        model.W[~KEPT] += 1
+    same = torch.equal(before, model(graph, KEPT, Edges.of(graph)))
+    assert same is ("cross" not in name)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_what_a_backbone_tells_of_itself_makes_it_again(name):
+    backbone = make(name).backbone.float()
+    about = json.loads(json.dumps(backbone.about()))
+    again = make_backbone(**about)
+    again.load_state_dict(backbone.state_dict())
+    assert again.about() == about and type(again) is type(backbone)
+    graph, W_hat = graph_of(random_table(5)), torch.randn(D, backbone.width + backbone.n_own)
+    assert torch.equal(again.logits(graph, W_hat, W_hat), backbone.logits(graph, W_hat, W_hat))
+
+
+def test_batch_norm_and_dropout_are_told_too():
+    for backbone in (MLP(3, 1, (4,), batch_norm=True, dropout=0.1), DCN(3), DeepFM(3), WideDeep(3)):
+        about = backbone.about()
+        assert about["batch_norm"] and about["dropout"] == (0.1 if backbone.name == "mlp" else 0.5)
+
+
+@pytest.mark.parametrize("values", [None, random_values(0)], ids=["ones", "values"])
+@pytest.mark.parametrize("name", [n for n in BACKBONES if "field" not in n and "cross" not in n])
+def test_cells_at_hand_pool_as_a_graph_does(name, values):
+    backbone, X = make(name).backbone, random_table(0)
+    W_hat = torch.randn(D, backbone.width + backbone.n_own, dtype=torch.float64)
+    weights = X if values is None else X * values
+    cells = W_hat.expand(len(X), -1, -1)
+    ours = backbone.pooled(cells, weights)
+    assert_near(ours, backbone.sums(graph_of(X, values=values), W_hat), 1e-12)
+
+
+@pytest.mark.parametrize("name", ["mlp by field", "dcn by field"])
+def test_room_for_more_fields_leaves_the_function_as_it_was(name):
+    """Also where the added fields have embeddings, whose weights can then be learned."""
+    model = make(name)
+    wider = with_fields(model.backbone, 5)
+    graph = graph_of(random_table(6, n_features=9, share=0.8), [*FIELDS, 3, 4, 4])
+    W_hat = torch.randn(9, H, dtype=torch.float64)
+    assert wider.n_fields == 5
+    logits = wider.logits(graph, W_hat)
+    assert_near(logits, model.backbone.logits(graph, W_hat), 1e-12)
+    logits.square().sum().backward()
+    assert all(p.grad.abs().sum() > 0 for p in wider.parameters())
+    deep = wider if name == "mlp by field" else wider.deep
+    assert deep.layers[0].weight.grad[:, 3 * H :].abs().sum() > 0
+    assert with_fields(make("dcn").backbone, 9).n_fields is None
+
+
+@pytest.mark.parametrize("name", ["deepfm", "wide and deep"])
+def test_a_new_feature_without_rows_has_no_linear_weight(name):
+    model, X = make(name), random_table(2, n_features=7, share=0.7)
+    X[:, 6] = 0
+    fields = torch.tensor([*FIELDS, 0])
+    W_hat = model.extrapolate(graph_of(X), fields)
+    assert_near(W_hat[6, :H], model.W[:2, :H].detach().mean(0), 1e-12)
+    assert not W_hat[6, H:].any()
+    running = RunningFATE(model).embeddings(np.array([6], dtype=np.int32), fields.numpy())
+    assert_near(running, W_hat[6:], 1e-12)
 
 
 def test_a_machine_over_unit_embeddings_starts_silent():
@@ -200,6 +263,10 @@ def test_linear_weights_start_at_zero_and_embeddings_do_not():
         (
             lambda: MLP(4, 1, pool="concat"),
             "pool='concat' is unknown: choose 'sum' or 'field_linear'.",
+        ),
+        (
+            lambda: make_backbone("tree", 4, 1),
+            "backbone='tree' is unknown: choose one of 'mlp', 'deepfm', 'widedeep', 'dcn'.",
         ),
         (
             lambda: DCN(4, pool="field_linear"),

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
-from operator import index
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,11 +22,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate.data.clicks.pieces import Batch, batches_of
 from openfate.errors import DataFileError, InputError
 
 __all__ = ["PreparedData", "Shard", "read_shards"]
 
-Batch = tuple[NDArray[np.int32], NDArray[np.float32]]  # (B, d) and (B,)
 T = TypeVar("T")
 VERSION = 1
 _AHEAD = 2  # batches that wait while one is used
@@ -168,38 +167,9 @@ run `openfate prepare`.
             Where a shard is missing or has changed since the manifest was written.
         """
         shards = self.shards(part)
-        size, skipped = index(batch_rows), index(skip_batches)
-        if size < 1 or skipped < 0:
-            raise InputError(
-                f"batch_rows={batch_rows}, skip_batches={skip_batches}: give 1 or more, 0 or more."
-            )
-        return _read_ahead(self._batches(shards, size, seed, skipped * size))
-
-    def _batches(
-        self, shards: tuple[Shard, ...], size: int, seed: int | None, skipped: int
-    ) -> Iterator[Batch]:
-        numbers = np.arange(len(shards))
-        if seed is not None:
-            numbers = np.random.default_rng([seed, 0]).permutation(len(shards))
-        ids, y = np.empty((0, len(self.fields)), np.int32), np.empty(0, np.float32)
-        for number in numbers:
-            shard = shards[number]
-            if skipped >= shard.rows:
-                skipped -= shard.rows
-                continue
-            more_ids, more_y = self._load(shard)
-            if seed is not None:
-                order = np.random.default_rng([seed, 1, int(number)]).permutation(shard.rows)
-                more_ids, more_y = more_ids[order], more_y[order]
-            ids = np.concatenate([ids, more_ids[skipped:]])
-            y = np.concatenate([y, more_y[skipped:]])
-            skipped = 0
-            whole = len(y) - len(y) % size
-            for at in range(0, whole, size):
-                yield ids[at : at + size], y[at : at + size]
-            ids, y = ids[whole:], y[whole:]
-        if len(y):
-            yield ids, y
+        sizes = [shard.rows for shard in shards]
+        batches = batches_of(sizes, lambda n: self._load(shards[n]), batch_rows, seed, skip_batches)
+        return _read_ahead(batches)
 
     def read(self, part: str) -> Batch:
         """Read a whole part into memory."""

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from openfate.data.clicks.alias import draw, make_alias
 from openfate.data.clicks.log_shapes import cardinalities, new_shares, pool_sizes
+from openfate.data.clicks.pieces import Batch, batches_of
 from openfate.errors import InputError
 
 __all__ = ["Block", "SyntheticStream"]
@@ -240,31 +241,47 @@ class SyntheticStream:
         return range(first, last)
 
     def batches(
-        self, part: str, batch_rows: int = 100_000
-    ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float32]]]:
+        self,
+        part: str,
+        batch_rows: int = 100_000,
+        *,
+        seed: int | None = None,
+        skip_batches: int = 0,
+    ) -> Iterator[Batch]:
         """Iterate over a part as (ids, y), as `PreparedData.batches` does.
+
+        Parameters
+        ----------
+        part
+            One of `parts`.
+        batch_rows
+            B; the last batch may be smaller.
+        seed
+            None keeps the order of the rows.  A seed mixes the blocks and the rows inside each;
+            give another for each epoch.
+        skip_batches
+            Leave out the first batches, as after a kill; the others are what they would be, and
+            blocks before them are not drawn.
 
         Examples
         --------
         >>> stream = SyntheticStream(1000, [5, 300], n_features=900)
         >>> [len(y) for _, y in stream.batches("train", 60)]
         [60, 40]
+        >>> [len(y) for _, y in stream.batches("train", 60, seed=1, skip_batches=1)]
+        [40]
         """
         rows = self.rows_of(part)
-        left: list[tuple[NDArray[np.int32], NDArray[np.float32]]] = []
-        n_left = 0
-        for number in range(rows.start // BLOCK_ROWS, -(-rows.stop // BLOCK_ROWS)):
-            block, first = self.block(number), number * BLOCK_ROWS
-            inside = slice(max(rows.start - first, 0), rows.stop - first)
-            left.append((block.ids[inside], block.y[inside]))
-            n_left += len(left[-1][1])
-            if n_left < batch_rows and rows.stop > first + BLOCK_ROWS:
-                continue
-            ids, y = (np.concatenate(a) for a in zip(*left, strict=True))
-            last = n_left if rows.stop <= first + BLOCK_ROWS else n_left - n_left % batch_rows
-            for at in range(0, last, batch_rows):
-                yield ids[at : at + batch_rows], y[at : at + batch_rows]
-            left, n_left = [(ids[last:], y[last:])], n_left - last
+        first = rows.start // BLOCK_ROWS
+        starts = [number * BLOCK_ROWS for number in range(first, -(-rows.stop // BLOCK_ROWS))]
+        insides = [slice(max(rows.start - at, 0), min(rows.stop - at, BLOCK_ROWS)) for at in starts]
+
+        def load(number: int) -> Batch:
+            block, inside = self.block(first + number), insides[number]
+            return block.ids[inside], block.y[inside]
+
+        sizes = [inside.stop - inside.start for inside in insides]
+        return batches_of(sizes, load, batch_rows, seed, skip_batches)
 
     # ---- the known answer ------------------------------------------------------------------
 

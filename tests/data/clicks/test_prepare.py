@@ -442,6 +442,40 @@ def test_a_cell_that_cannot_be_used_is_named(tmp_path, column, text, says):
         assert message == f"{path}: line 45, {says}"
 
 
+def test_whole_numbers_beyond_64_bits_are_no_trouble(tmp_path):
+    """An `id` is text, so none of them meet; an integer falls into the bucket of its logarithm."""
+    ids = [str(2**64 + i) for i in range(20)] + ["9" * 40, "-" + "9" * 40]
+    rows = [[str(i % 2), name] for i, name in enumerate(ids)]
+    path = write_csv(tmp_path / "a.csv", ["click", "id"], rows)
+    data = prepare(path, tmp_path / "out", "csv", target="click", threshold=1)
+    assert data.n_features == len(ids)
+    assert set(data.vocabulary().collect()["value"]) == set(ids)
+    rows = [line.split("\t") for line in criteo_lines(60)]
+    rows[44][3] = str(10**30)
+    (tmp_path / "b.txt").write_text("\n".join("\t".join(row) for row in rows))
+    data = prepare(tmp_path / "b.txt", tmp_path / "b", "criteo", threshold=1)
+    values = data.vocabulary().filter(pl.col("field") == "I3").collect()["value"]
+    assert str(math.floor(math.log(10**30) ** 2)) in set(values)
+
+
+def test_a_whole_gz_takes_the_place_of_a_truncated_one(tmp_path):
+    path, _ = write_criteo(tmp_path / "a.txt", 400)
+    whole, packed = gzip.compress(path.read_bytes()), tmp_path / "a.txt.gz"
+    packed.write_bytes(whole[:-9])
+    out = tmp_path / "out"
+    refuse(DataFileError, packed, out, "criteo", chunk_bytes=9000)
+    assert not (out / "manifest.json").exists()
+    packed.write_bytes(whole)
+    assert refuse(InputError, packed, out, "criteo", chunk_bytes=9000) == (
+        f"{out}: holds an unfinished preparation of other files or settings; "
+        "--overwrite begins again."
+    )
+    prepare(packed, out, "criteo", chunk_bytes=9000, overwrite=True)
+    prepare(path, tmp_path / "plain", "criteo")
+    shards = [content_of(folder / "shards") for folder in (out, tmp_path / "plain")]
+    assert shards[0] == shards[1]
+
+
 def test_a_bad_hour_is_named(tmp_path):
     rows = avazu_rows(50)
     rows[9][2] = "14102124"

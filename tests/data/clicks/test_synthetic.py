@@ -86,6 +86,37 @@ def test_batches_of_all_parts_are_all_blocks(stream):
     }
 
 
+@pytest.mark.parametrize("part", ["train", "T2"])  # T2 lies in two blocks
+def test_a_seed_mixes_a_part_and_another_mixes_it_otherwise(stream, part):
+    """The same rows with their labels, in an order that the seed alone tells."""
+
+    def rows(seed):
+        ids, y = (
+            np.concatenate(a) for a in zip(*stream.batches(part, 700, seed=seed), strict=True)
+        )
+        return np.column_stack([ids, y])
+
+    plain, mixed = rows(None), rows(1)
+    assert np.array_equal(mixed, rows(1))
+    assert not np.array_equal(mixed, plain) and not np.array_equal(mixed, rows(2))
+    assert np.array_equal(plain[np.lexsort(plain.T)], mixed[np.lexsort(mixed.T)])
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+@pytest.mark.parametrize("skipped", [0, 1, 7, 1000])
+def test_skipped_batches_leave_the_others_as_they_were(stream, seed, skipped):
+    whole = list(stream.batches("T2", 900, seed=seed))
+    rest = list(stream.batches("T2", 900, seed=seed, skip_batches=skipped))
+    assert len(rest) == max(0, len(whole) - skipped)
+    for (ids, y), (ids_then, y_then) in zip(rest, whole[skipped:], strict=True):
+        assert np.array_equal(ids, ids_then) and np.array_equal(y, y_then)
+
+
+def test_batches_that_cannot_be_made_are_named(stream):
+    with pytest.raises(InputError, match=r"batch_rows=0, skip_batches=-1: give 1 or more"):
+        stream.batches("T3", 0, skip_batches=-1)
+
+
 @pytest.mark.parametrize("shape", ["criteo", "avazu"])
 def test_later_days_have_a_tenth_of_new_cells_and_the_first_none(shape):
     stream = SyntheticStream(100_000, shape, n_features=100_000)
