@@ -27,9 +27,8 @@ from openfate.graph._triton_kernels import triton
 from openfate.models import _triton_mlp_kernels as kernels
 from openfate.models.backbone import MLP
 
-__all__ = ["MAX_HIDDEN", "MAX_WIDTH", "Network", "logits", "loss_and_gradients"]
+__all__ = ["Network", "logits", "loss_and_gradients"]
 
-MAX_WIDTH, MAX_HIDDEN = 28, 512  # what a program's registers hold
 SHARDS = 264  # programs of a kernel that adds up over rows: two for each multiprocessor
 # Rows, columns and warps of a program: measured on an H200.
 FIRST_LAYER, COLUMN_TILE = (64, 64, 4), (32, 128, 4)
@@ -167,19 +166,19 @@ def loss_and_gradients(
     return first.backward(net, z, x1, dx1, drop)
 
 
-def logits(net: Network, z: Tensor, half: bool = False) -> Tensor:
+def logits(net: Network, z: Tensor) -> Tensor:
     """(B,) of z (B, P), with the running means and variances."""
-    w, dtype = net.weights, torch.bfloat16 if half else torch.float32
+    w = net.weights
     A1, A2 = (
         w.gamma1 * (net.running.var1 + net.eps).rsqrt(),
         w.gamma2 * (net.running.var2 + net.eps).rsqrt(),
     )
     V1 = F.pad(w.W1 * A1[:, None], (0, z.size(1) - w.W1.size(1)))
-    x1 = z.new_empty(len(z), len(V1), dtype=dtype)
+    x1 = z.new_empty(len(z), len(V1))
     never = _dropout(0.0)
     mean = z.new_zeros(_augmented(z.size(1)))
     _first_layer(z, mean, V1, w.beta1 + A1 * (w.b1 - net.running.mean1), x1, z, never)
-    y = x1 @ w.W2.to(dtype).T
+    y = x1 @ w.W2.T
     out, h2 = z.new_empty(len(z)), len(w.W2)
     kernels.predict[(triton.cdiv(len(z), 16),)](
         y, A2, w.beta2 + A2 * (w.b2 - net.running.mean2), w.w3, w.b3, out, len(z),
@@ -243,7 +242,7 @@ class _First:
         )  # fmt: skip
         kernels.fold_first[(triton.cdiv(h1, 16),)](
             sums, z, w.W1, w.b1, w.gamma1, w.beta1, self.V1, self.c1, self.mean, self.centre,
-            self.exact, self.spread, net.running.mean1, net.running.var1, len(z), net.eps, net.momentum,
+            self.exact, self.spread, *net.running[:2], len(z), net.eps, net.momentum,
             H=H, P=P, K=K, h=h1, BLOCK=16,
         )  # fmt: skip
         return self
@@ -252,7 +251,7 @@ class _First:
         """Write the gradients of the first layer and return that of z (B, P)."""
         w, d, (B, P), K = net.weights, cast("Weights", net.gradients), z.shape, len(self.mean)
         h1, H = w.W1.shape
-        precise = not torch.backends.cuda.matmul.allow_tf32
+        precise = torch.get_float32_matmul_precision() == "highest"
         rows, warps, shards = FIRST_BACKWARD_PRECISE if precise else FIRST_BACKWARD
         dz, parts = torch.empty_like(z), z.new_empty(shards, h1, K)
         sizes: dict[str, Any] = {"P": P, "K": K, "h": h1}

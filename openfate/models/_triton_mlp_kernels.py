@@ -308,7 +308,7 @@ def first_backward(  # type: ignore[no-untyped-def]
     P: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Both da V1 (B, P) and, over rows, da^T [z - mean, 1] (SHARDS, h, K); da is dx1 where x1 > 0."""
+    """The product da V1 (B, P) and, over rows, da^T [z - mean, 1]; da is dx1 where x1 > 0."""
     k, c = tl.arange(0, K), tl.arange(0, COLS)
     inside = (c < h)[:, None] & (k < P)[None, :]
     w = tl.load(V1 + c[:, None] * P + k[None, :], mask=inside, other=0.0)
