@@ -3,8 +3,7 @@
     a = z W1^T,  x1 = drop(relu(BN1(a)))      BN1 folds into W1: mean and variance of a column of a
                                               follow from the mean (H,) and covariance (H, H) of z
     y = x1 W2^T, x2 = drop(relu(BN2(y)))      one pass for the statistics of y
-    logit = x2 w3 + b3, loss                  x2 is never stored; the sums that BN2's backward needs
-                                              are taken in the same pass
+    logit = x2 w3 + b3, loss                  x2 is never stored
 
 Forward writes x1 and y, (B, h) each; backward overwrites y by its gradient and writes that of x1.
 The three large products are cuBLAS's, in tf32 where torch may use it (as
@@ -31,8 +30,7 @@ __all__ = ["Network", "logits", "loss_and_gradients"]
 
 SHARDS = 264  # programs of a kernel that adds up over rows: two for each multiprocessor
 # Rows, columns and warps of a program: measured on an H200.
-FIRST_LAYER, COLUMN_TILE = (64, 64, 4), (32, 128, 4)
-LAST_LAYER = (16, 8)  # rows, warps
+FIRST_LAYER, COLUMN_TILE = (64, 64, 4), (16, 128, 4)
 FIRST_BACKWARD = (32, 4, 264)  # rows, warps, programs
 FIRST_BACKWARD_PRECISE = (16, 8, 132)
 
@@ -141,17 +139,19 @@ def loss_and_gradients(
         B, net.eps, net.momentum, **fold,
     )  # fmt: skip
     # Output, loss, and sums for the way back.
-    slopes, sums = z.new_empty(B), z.new_empty(SHARDS, 2)
-    rows, warps = LAST_LAYER
-    kernels.last_layer[(SHARDS,)](
-        out, A2, c2, w.w3, w.b3, y, slopes, parts, sums, seeds, *drop.values, B,
-        h=h2, BLOCK=rows, COLS=triton.next_power_of_2(h2), DROP=drop.on, num_warps=warps,
+    slopes, losses, sums = z.new_empty(B), z.new_empty(B), z.new_empty(SHARDS, 2)
+    kernels.last_layer[(triton.cdiv(B, 16),)](
+        out, A2, c2, w.w3, w.b3, y, slopes, losses, seeds, *drop.values, B,
+        h=h2, BLOCK=16, COLS=triton.next_power_of_2(h2), DROP=drop.on, num_warps=4,
+    )  # fmt: skip
+    kernels.last_sums[(SHARDS, triton.cdiv(h2, cols))](
+        out, A2, c2, slopes, losses, parts, sums, seeds, *drop.values, B,
+        h=h2, BLOCK=rows, COLS=cols, DROP=drop.on, num_warps=warps,
     )  # fmt: skip
     coefficients = z.new_empty(3, h2)
     kernels.fold_last[grid](
         parts, sums, w.w3, exact, c2, d.gamma2, d.beta2, d.w3, d.b3, coefficients, total, B, **fold
     )
-    rows, cols, warps = COLUMN_TILE
     kernels.last_backward[(triton.cdiv(B, rows), triton.cdiv(h2, cols))](
         out, A2, c2, slopes, coefficients, seeds, *drop.values, B,
         h=h2, BLOCK=rows, COLS=cols, DROP=drop.on, num_warps=warps,
@@ -257,7 +257,7 @@ class _First:
         sizes: dict[str, Any] = {"P": P, "K": K, "h": h1}
         kernels.first_backward[(shards,)](
             dx1, x1, z, self.mean, self.V1, dz, parts, drop.values[1], B,
-            **sizes, BLOCK=rows, COLS=triton.next_power_of_2(h1),
+            **sizes, BLOCK=rows, COLS=max(16, triton.next_power_of_2(h1)),
             PRECISION="tf32x3" if precise else "tf32", num_warps=warps, num_stages=1,
         )  # fmt: skip
         pulls = z.new_empty(2, h1)

@@ -19,6 +19,7 @@ __all__ = [
     "fold_second",
     "last_backward",
     "last_layer",
+    "last_sums",
     "moments",
     "predict",
     "pull_kernel",
@@ -190,44 +191,26 @@ def fold_second(  # type: ignore[no-untyped-def]
 
 @jit
 def last_layer(  # type: ignore[no-untyped-def]
-    y, A2, c2, w3, b3, labels, slopes, parts, sums, seed, threshold, scale, n_rows,
+    y, A2, c2, w3, b3, labels, slopes, losses, seed, threshold, scale, n_rows,
     h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """Slope of the loss at each row's logit; over rows, sums of loss, slope, and those of BN2."""
-    c = tl.arange(0, COLS)
-    A = tl.load(A2 + c, mask=c < h, other=0.0)[None, :]
-    constant = tl.load(c2 + c, mask=c < h, other=0.0)[None, :]
-    weight = tl.load(w3 + c, mask=c < h, other=0.0)[None, :]
-    bias = tl.load(b3)
-    one, two = tl.zeros((BLOCK, COLS), tl.float32), tl.zeros((BLOCK, COLS), tl.float32)
-    losses, slope_sum = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
-        i = block * BLOCK + tl.arange(0, BLOCK)
-        there = (i < n_rows)[:, None] & (c < h)[None, :]
-        at = i.to(tl.int64)[:, None] * h + c[None, :]
-        x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
-        a = A * x + constant
-        on = a > 0
-        if DROP:
-            on &= _drop(i, c, seed + 1, threshold, h)
-        logit = tl.sum(tl.where(on, a * weight, 0.0), 1) * scale + bias
-        target = tl.load(labels + i, mask=i < n_rows, other=0.0)
-        decay = tl.exp(-tl.abs(logit))
-        p = tl.where(logit >= 0, 1.0, decay) / (1.0 + decay)
-        # log(1 + e) for e in (0, 1]
-        loss = tl.maximum(logit, 0.0) - logit * target + tl.log(1.0 + decay)
-        slope = tl.where(i < n_rows, (p - target) / n_rows, 0.0)
-        losses += tl.where(i < n_rows, loss, 0.0)
-        slope_sum += slope
-        tl.store(slopes + i, slope, mask=i < n_rows)
-        g = tl.where(on, (slope * scale)[:, None], 0.0)
-        one += g
-        two += g * x
-    shard = tl.program_id(0)
-    tl.store(parts + shard * 2 * h + c, tl.sum(one, 0), mask=c < h)
-    tl.store(parts + shard * 2 * h + h + c, tl.sum(two, 0), mask=c < h)
-    tl.store(sums + shard * 2, tl.sum(losses, 0))
-    tl.store(sums + shard * 2 + 1, tl.sum(slope_sum, 0))
+    """Log-loss of BLOCK rows, and the slope of the mean one at each row's logit."""
+    i, c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, COLS)
+    there = (i < n_rows)[:, None] & (c < h)[None, :]
+    at = i.to(tl.int64)[:, None] * h + c[None, :]
+    x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+    a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
+    a = tl.maximum(a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :], 0.0)
+    if DROP:
+        a = tl.where(_drop(i, c, seed + 1, threshold, h), a * scale, 0.0)
+    weight = tl.load(w3 + c, mask=c < h, other=0.0)
+    logit = tl.sum(a * weight[None, :], 1) + tl.load(b3)
+    target = tl.load(labels + i, mask=i < n_rows, other=0.0)
+    decay = tl.exp(-tl.abs(logit))
+    p = tl.where(logit >= 0, 1.0, decay) / (1.0 + decay)
+    loss = tl.maximum(logit, 0.0) - logit * target + tl.log(1.0 + decay)
+    tl.store(slopes + i, (p - target) / n_rows, mask=i < n_rows)
+    tl.store(losses + i, loss, mask=i < n_rows)
 
 
 @jit
@@ -246,6 +229,48 @@ def predict(  # type: ignore[no-untyped-def]
 
 
 # ---- backward ------------------------------------------------------------------------------
+
+
+@jit
+def _behind(  # type: ignore[no-untyped-def]
+    x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h: tl.constexpr, DROP: tl.constexpr
+):
+    """The slope behind ReLU and Dropout at elements x of y, before w3: (BLOCK, COLS)."""
+    a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
+    on = a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :] > 0
+    slope = tl.load(slopes + i, mask=i < n_rows, other=0.0)
+    if DROP:
+        on &= _drop(i, c, seed + 1, threshold, h)
+        slope *= scale
+    return tl.where(on, slope[:, None], 0.0)
+
+
+@jit
+def last_sums(  # type: ignore[no-untyped-def]
+    y, A2, c2, slopes, losses, parts, sums, seed, threshold, scale, n_rows,
+    h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """Over rows: sums of the slope g and of g y for each column; of losses and slopes."""
+    c = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    one, two = tl.zeros((BLOCK, COLS), tl.float32), tl.zeros((BLOCK, COLS), tl.float32)
+    loss, bias = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
+        i = block * BLOCK + tl.arange(0, BLOCK)
+        there = (i < n_rows)[:, None] & (c < h)[None, :]
+        at = i.to(tl.int64)[:, None] * h + c[None, :]
+        x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+        g = _behind(x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h, DROP)
+        one += g
+        two += g * x
+        if tl.program_id(1) == 0:
+            loss += tl.load(losses + i, mask=i < n_rows, other=0.0)
+            bias += tl.load(slopes + i, mask=i < n_rows, other=0.0)
+    shard = tl.program_id(0)
+    tl.store(parts + shard * 2 * h + c, tl.sum(one, 0), mask=c < h)
+    tl.store(parts + shard * 2 * h + h + c, tl.sum(two, 0), mask=c < h)
+    if tl.program_id(1) == 0:
+        tl.store(sums + shard * 2, tl.sum(loss, 0))
+        tl.store(sums + shard * 2 + 1, tl.sum(bias, 0))
 
 
 @jit
@@ -291,11 +316,7 @@ def last_backward(  # type: ignore[no-untyped-def]
     there = (i < n_rows)[:, None] & (c < h)[None, :]
     at = y + i.to(tl.int64)[:, None] * h + c[None, :]
     x = tl.load(at, mask=there, other=0.0).to(tl.float32)
-    a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
-    on = a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :] > 0
-    if DROP:
-        on &= _drop(i, c, seed + 1, threshold, h)
-    g = tl.where(on, (tl.load(slopes + i, mask=i < n_rows, other=0.0) * scale)[:, None], 0.0)
+    g = _behind(x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h, DROP)
     alpha = tl.load(coefficients + c, mask=c < h, other=0.0)[None, :]
     slope = tl.load(coefficients + h + c, mask=c < h, other=0.0)[None, :]
     constant = tl.load(coefficients + 2 * h + c, mask=c < h, other=0.0)[None, :]
@@ -323,8 +344,8 @@ def first_backward(  # type: ignore[no-untyped-def]
         x = _centred(z, mean, i, i < n_rows, P, K)
         x = tl.where((k == K - 1)[None, :], 1.0, x)
         at = i.to(tl.int64)[:, None] * P + k[None, :]
-        inside = (i < n_rows)[:, None] & (k < P)[None, :]
-        tl.store(dz + at, tl.dot(da, w, input_precision=PRECISION), mask=inside)
+        mine = (i < n_rows)[:, None] & (k < P)[None, :]
+        tl.store(dz + at, tl.dot(da, w, input_precision=PRECISION), mask=mine)
         total += tl.dot(tl.trans(da), x, input_precision=PRECISION)
     at = parts + tl.program_id(0) * h * K + c[:, None] * K + k[None, :]
     tl.store(at, total, mask=(c < h)[:, None])

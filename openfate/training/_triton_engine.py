@@ -11,6 +11,7 @@ is done once as it stands, which also compiles it, and replayed from a recording
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
@@ -84,6 +85,10 @@ class FusedEngine(Engine[Rows]):
         self.rooms.leave(self.room)
         return loss
 
+    def close(self) -> None:
+        """Free the recordings and their memory."""
+        self.rooms.close()
+
     def settle(self) -> None:
         """W is up to date; the table's notes become so."""
         self.table.stepped(self.n_unnoted)
@@ -144,6 +149,10 @@ class FusedPredictor:
                 yield self._result(under_way.pop(0))
         for last in under_way:
             yield self._result(last)
+
+    def close(self) -> None:
+        """Free the recordings and their memory."""
+        self.rooms.close()
 
     def _launch(self, rows: Rows) -> _UnderWay:
         """Everything up to the transfer to the host, which nobody waits for."""
@@ -271,7 +280,7 @@ class _Rooms:
             room = self._make(rows, 1.03)
         self.rooms[shape] = room  # now the last one
         while len(self.rooms) > N_ROOMS:
-            self.rooms.pop(next(iter(self.rooms)))
+            del self.rooms[next(iter(self.rooms))]
         self._take(room, rows)
         return room
 
@@ -296,6 +305,12 @@ class _Rooms:
         room.first.record(self.pool)
         if self.second is not None:
             room.second.record(self.pool)
+
+    def close(self) -> None:
+        """Free the recordings and their memory, which nobody may be using."""
+        for room in self.rooms.values():
+            room.first = room.second = _Task(lambda: None)
+        self.rooms.clear()
 
     def _make(self, rows: Rows, slack: float) -> _Room:
         size = BatchGraph.from_ids(rows.ids).size
@@ -340,10 +355,18 @@ class _Task:
 
     def record(self, pool: Any) -> None:
         """Record the work, which is not done; it must have been done before."""
+        # WHY: a recording that is freed while another one is made spoils it.
+        gc.collect()
+        was_enabled = gc.isenabled()
+        gc.disable()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         graph = torch.cuda.CUDAGraph()
-        # WHY thread_local: another thread may copy the next batches meanwhile.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            self.work()
+        try:
+            # WHY thread_local: another thread may copy the next batches meanwhile.
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                self.work()
+        finally:
+            if was_enabled:
+                gc.enable()
         self.graph = graph

@@ -94,6 +94,9 @@ class Engine(ABC, Generic[B]):
     def settle(self) -> None:
         """Bring the model's W, and the state of its optimizer, up to now."""
 
+    def close(self) -> None:
+        """Free what training needed beside the state; nothing by default."""
+
     def state(self) -> dict[str, dict[str, Tensor]]:
         """All that a run needs to go on, beside the model; the tensors are the live ones."""
         return {
@@ -124,6 +127,9 @@ class Predictor(Protocol):
         self, batches: Batches, n_ahead: int
     ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
         """Logits (B,) and labels (B,) of each mini-batch."""
+
+    def close(self) -> None:
+        """Free what predicting needed."""
 
 
 def make_engine(model: FATE, settings: StreamSettings, device: Device) -> Engine[Any]:
@@ -291,6 +297,9 @@ class PlainPredictor:
         self.model.eval()
         for batch in prepared(batches, lambda ids, y: Batch.of(ids, y, self.device), n_ahead):
             yield self._predict(batch).float().cpu().numpy(), batch.y.cpu().numpy()
+
+    def close(self) -> None:
+        """Nothing to free."""
 
     @torch.no_grad()
     def _predict(self, batch: Batch) -> Tensor:

@@ -128,7 +128,7 @@ def train_stream(
                 if on_checkpoint is not None and step.number % settings.checkpoint_every == 0:
                     on_checkpoint(run.checkpoint())
         finally:  # also when interrupted: what was best so far is what the caller has
-            run.restore_best()
+            run.close()
             run.history.seconds += time.perf_counter() - started
     return run.history
 
@@ -203,9 +203,11 @@ class _StreamRun:
         self.history.stopped_early = since >= patience
         return self.history.stopped_early
 
-    def restore_best(self) -> None:
+    def close(self) -> None:
         """Put the weights of the best validation, or the last ones, into the model."""
         self.engine.settle()
+        self.engine.close()
+        self.predictor.close()
         if self.best_state:
             self.model.load_state_dict(self.best_state)
         self.model.eval()
@@ -274,4 +276,5 @@ def predict_stream(
     engine
         As `StreamSettings`.
     """
-    yield from make_predictor(model, device, engine, drop_new).logits(batches, n_ahead)
+    with closing(make_predictor(model, device, engine, drop_new)) as predictor:
+        yield from predictor.logits(batches, n_ahead)

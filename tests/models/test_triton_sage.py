@@ -52,6 +52,8 @@ def test_states_and_gradients_are_as_good_as_plain_ones(case, normalize, rho):
     from openfate.models import _triton_sage as fused
 
     n_rows, n_fields, n_values, H = case
+    if H == 1 and normalize:
+        pytest.skip("all states are 1 or -1: gradients are rounding alone")
     torch.manual_seed(0)
     ids = draw(n_rows, n_fields, n_values)
     module = GraphSAGE(H, normalize=normalize).to(DEVICE)
