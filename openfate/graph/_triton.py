@@ -13,7 +13,6 @@ The module loads without Triton (`available` tells), and nothing imports it unle
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,13 +20,18 @@ import torch
 from torch import Tensor
 
 from openfate.errors import InputError
+from openfate.graph._triton_kernels import (
+    available,
+    chunk_kernel,
+    features_kernel,
+    first_kernel,
+    number_kernel,
+    pieces_kernel,
+    rows_kernel,
+    slots_kernel,
+    triton,
+)
 from openfate.graph.aggregate import full_precision
-
-try:
-    import triton  # type: ignore[import-not-found, unused-ignore]
-    import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
-except ImportError:
-    triton = tl = None
 
 __all__ = [
     "ALL",
@@ -49,20 +53,6 @@ UNROLL = 4  # edges of each whose loads are in flight together
 LIGHT = 32  # features of at most so many edges share a program; others have programs of their own
 CHUNK = 1024  # edges of one such program
 MAX_COLUMNS = 128  # of a tile; wider tables take several
-
-
-def available() -> bool:
-    """Whether Triton is installed and there is a GPU to run its kernels."""
-    return triton is not None and torch.cuda.is_available()
-
-
-def _jit(kernel: Callable[..., Any]) -> Any:
-    """`triton.jit` where there is one; a size divisible by 16 is no reason to compile again."""
-    if triton is None:
-        return kernel
-    names = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
-    plain = [name for name in names if name == "threshold" or name.startswith("n_")]
-    return triton.jit(kernel, do_not_specialize=plain)
 
 
 # ---- a batch -------------------------------------------------------------------------------
@@ -152,14 +142,14 @@ class BatchGraph:
         self.ptr.fill_(n_edges)
         self.features.fill_(-1)
         if n_edges:
-            _number_kernel[(triton.cdiv(n_edges, 1024),)](
+            number_kernel[(triton.cdiv(n_edges, 1024),)](
                 ordered, order, number, self.features, self.ptr, self.local, self.edge,
                 n_edges, self.n_rows, n_features, N_FIELDS=self.n_fields, BLOCK=1024,
             )  # fmt: skip
         upto = torch.empty(n_features, dtype=torch.int64, device=self.ptr.device)
         if n_features:
             grid = (triton.cdiv(n_features, 256),)
-            _pieces_kernel[grid](self.ptr, upto, n_features, LIGHT=LIGHT, CHUNK=CHUNK, BLOCK=256)
+            pieces_kernel[grid](self.ptr, upto, n_features, LIGHT=LIGHT, CHUNK=CHUNK, BLOCK=256)
         return upto.cumsum_(0)
 
     def _list_chunks(self, upto: Tensor) -> None:
@@ -167,7 +157,7 @@ class BatchGraph:
         n_features, n_chunks, n_split = self.size
         self.split.fill_(-1)
         if n_chunks:
-            _chunk_kernel[(triton.cdiv(n_chunks, 256),)](
+            chunk_kernel[(triton.cdiv(n_chunks, 256),)](
                 self.ptr, upto, self.chunk, self.split, n_features, n_features.bit_length(),
                 n_chunks, n_split, LIGHT=LIGHT, CHUNK=CHUNK, BLOCK=256,
             )  # fmt: skip
@@ -193,7 +183,7 @@ def _order(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     first = torch.empty_like(ordered)
     if len(first):
         grid = (triton.cdiv(len(first), 1024),)
-        _first_kernel[grid](ordered, first, len(first), BLOCK=1024)
+        first_kernel[grid](ordered, first, len(first), BLOCK=1024)
     return ordered, order, first.cumsum_(0)
 
 
@@ -245,7 +235,7 @@ def kept_edges(batch: BatchGraph, keep: Keep) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """32-bit finaliser in int64 arithmetic, as `_mix_bits`."""
+    """32-bit finaliser in int64 arithmetic, as `mix_bits`."""
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
     x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
     return x ^ (x >> 16)
@@ -317,7 +307,7 @@ def sum_at_rows(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> tuple[Ten
         return out, degree
     columns = _columns(table.size(1))
     grid = (triton.cdiv(batch.n_rows, BLOCK), max(1, triton.cdiv(table.size(1), columns)))
-    _rows_kernel[grid](
+    rows_kernel[grid](
         table, batch.local, out, degree, *_masks(keep, batch), batch.n_rows, keep.threshold,
         N_FIELDS=batch.n_fields, **_constants(table, columns, keep),
         # Measured: fewer lanes repeat the random bits of an edge.
@@ -335,14 +325,14 @@ def sum_at_features(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> tuple
     across = max(1, triton.cdiv(table.size(1), columns))
     slots = out.new_empty(n_chunks if n_split else 0, table.size(1))
     slot_degree = degree.new_empty(len(slots))
-    _features_kernel[(n_chunks + triton.cdiv(batch.n_features, BLOCK), across)](
+    features_kernel[(n_chunks + triton.cdiv(batch.n_features, BLOCK), across)](
         table, batch.edge, batch.ptr, batch.chunk, out, degree, slots, slot_degree,
         *_masks(keep, batch), batch.n_features, n_chunks, keep.threshold,
         N_FIELDS=batch.n_fields, LIGHT=LIGHT, CHUNK=CHUNK,
         num_warps=_warps(columns), **_constants(table, columns, keep),
     )  # fmt: skip
     if n_split:
-        _slots_kernel[(n_split, across)](
+        slots_kernel[(n_split, across)](
             slots, slot_degree, batch.split, batch.ptr, out, degree, n_split,
             WIDTH=table.size(1), COLUMNS=columns, BLOCK=32, CHUNK=CHUNK,
         )  # fmt: skip
@@ -396,244 +386,3 @@ def _constants(table: Tensor, columns: int, keep: Keep) -> dict[str, Any]:
         "BY_FIELD": keep.fields is not None,
         "BY_FEATURE": keep.features is not None,
     }
-
-
-# ---- kernels -------------------------------------------------------------------------------
-# Arguments without a type are pointers, numbers or None: Triton compiles for what it is given.
-
-
-@_jit
-def _mix_bits(x):  # type: ignore[no-untyped-def]
-    """32-bit finaliser of low bias (C. Wellons, 2018).
-
-    WHY: all lanes that share an edge repeat it; Philox would take longer than the sums themselves.
-    """
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
-    return x ^ (x >> 16)
-
-
-@_jit
-def _keys(seed, DROP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Two 32-bit keys, each of all 64 bits: seeds 1 and 2 must have nothing in common."""
-    if DROP:
-        key = tl.load(seed)
-        low, high = key.to(tl.uint32), (key >> 32).to(tl.uint32)
-        first = _mix_bits(low ^ _mix_bits(high ^ 0x9E3779B9)) | 1
-        second = _mix_bits(high ^ _mix_bits(low ^ 0x85EBCA6B))
-        return first, second
-    else:
-        return 0, 0
-
-
-@_jit
-def _random(counter, first, second):  # type: ignore[no-untyped-def]
-    """24 random bits.  The finaliser's last shift is left out: it would not change high bits."""
-    x = counter.to(tl.uint32) * first + second
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    return (((x ^ (x >> 15)) * 0x846CA68B) >> 8).to(tl.int32)
-
-
-@_jit
-def _rows_kernel(  # type: ignore[no-untyped-def]
-    table, local, out, degree, seed, fields, features,
-    n_rows, threshold,
-    N_FIELDS: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr, UNROLL: tl.constexpr, DROP: tl.constexpr, BY_FIELD: tl.constexpr,
-    BY_FEATURE: tl.constexpr,
-):  # fmt: skip
-    """Sums and degrees of BLOCK rows: field by field, each row adds the state of its feature."""
-    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((BLOCK, COLUMNS), out.dtype.element_ty)
-    count = tl.zeros((BLOCK,), tl.int32)
-    first, second = _keys(seed, DROP)
-    for field in tl.range(0, N_FIELDS, loop_unroll_factor=UNROLL):
-        feature = tl.load(local + field * n_rows + row, mask=row < n_rows, other=-1)
-        carries = feature >= 0
-        if DROP:
-            carries &= _random(row * N_FIELDS + field, first, second) >= threshold
-        count += carries.to(tl.int32)
-        if BY_FIELD:
-            carries &= tl.load(fields + field).to(tl.int1)
-        if BY_FEATURE:
-            carries &= tl.load(features + feature, mask=carries, other=0).to(tl.int1)
-        place = feature.to(tl.int64)[:, None] * STRIDE + column[None, :]
-        there = carries[:, None] & (column < WIDTH)[None, :]
-        total += tl.load(table + place, mask=there, other=0.0).to(total.dtype)
-    there = (row < n_rows)[:, None] & (column < WIDTH)[None, :]
-    tl.store(out + row.to(tl.int64)[:, None] * WIDTH + column[None, :], total, mask=there)
-    if tl.program_id(1) == 0:
-        tl.store(degree + row, count.to(tl.float32), mask=row < n_rows)
-
-
-@_jit
-def _features_kernel(  # type: ignore[no-untyped-def]
-    table, edges, ptr, chunk, out, degree, slots,
-    slot_degree, seed, fields, features,
-    n_features, n_chunks, threshold,
-    N_FIELDS: tl.constexpr, LIGHT: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
-    STRIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
-    DROP: tl.constexpr, BY_FIELD: tl.constexpr, BY_FEATURE: tl.constexpr,
-):  # fmt: skip
-    """Sums and degrees of one chunk of a feature, or of BLOCK features of few edges each.
-
-    A lane of the tile walks over edges `at`, `at + step`, ... below `stop`: in a chunk the lanes
-    share one feature and its edges in turn; otherwise each lane has a feature of its own.
-    """
-    task = tl.program_id(0)
-    lane = tl.arange(0, BLOCK)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    is_chunk = task < n_chunks
-    if is_chunk:
-        feature = tl.load(chunk + task) + tl.zeros((BLOCK,), tl.int32)
-        mine = feature >= 0  # no chunk otherwise, but room for one
-        start = tl.load(chunk + n_chunks + task)
-        at = start + lane
-        stop = tl.minimum(tl.load(ptr + feature + 1, mask=mine, other=-1), start + CHUNK)
-    else:
-        feature = (task - n_chunks) * BLOCK + lane
-        at = tl.load(ptr + feature, mask=feature < n_features, other=0)
-        stop = tl.load(ptr + feature + 1, mask=feature < n_features, other=0)
-        mine = (feature < n_features) & (stop - at <= LIGHT)  # others have chunks
-        stop = tl.where(mine, stop, at)
-    step = 1 + (BLOCK - 1) * is_chunk.to(tl.int32)
-    total = tl.zeros((BLOCK, COLUMNS), out.dtype.element_ty)
-    count = tl.zeros((BLOCK,), tl.int32)
-    first, second = _keys(seed, DROP)
-    wanted = stop > at
-    if BY_FEATURE:
-        wanted &= tl.load(features + feature, mask=mine, other=0).to(tl.int1)
-    for turn in tl.range(0, tl.max((stop - at + step - 1) // step), loop_unroll_factor=UNROLL):
-        place = at + turn * step
-        edge = tl.load(edges + place, mask=place < stop, other=0)
-        carries = place < stop
-        if DROP:
-            carries &= _random(edge, first, second) >= threshold
-        count += carries.to(tl.int32)
-        carries &= wanted
-        if BY_FIELD:
-            carries &= tl.load(fields + edge % N_FIELDS, mask=carries, other=0).to(tl.int1)
-        source = (edge // N_FIELDS).to(tl.int64)[:, None] * STRIDE + column[None, :]
-        there = carries[:, None] & (column < WIDTH)[None, :]
-        total += tl.load(table + source, mask=there, other=0.0).to(total.dtype)
-    if is_chunk:
-        one, n_edges = tl.sum(total, 0), tl.sum(count, 0).to(tl.float32)
-        node, slot = tl.load(chunk + task), tl.load(chunk + 2 * n_chunks + task)
-        if slot < 0:
-            there = (column < WIDTH) & (node >= 0)
-            tl.store(out + node.to(tl.int64) * WIDTH + column, one, mask=there)
-            tl.store(degree + node, n_edges, mask=(tl.program_id(1) == 0) & (node >= 0))
-        else:
-            tl.store(slots + slot.to(tl.int64) * WIDTH + column, one, mask=column < WIDTH)
-            tl.store(slot_degree + slot, n_edges, mask=tl.program_id(1) == 0)
-    else:
-        there = mine[:, None] & (column < WIDTH)[None, :]
-        tl.store(out + feature.to(tl.int64)[:, None] * WIDTH + column[None, :], total, mask=there)
-        tl.store(degree + feature, count.to(tl.float32), mask=mine & (tl.program_id(1) == 0))
-
-
-@_jit
-def _slots_kernel(  # type: ignore[no-untyped-def]
-    slots, slot_degree, split, ptr, out, degree, n_split,
-    WIDTH: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
-):  # fmt: skip
-    """The sum and the degree of one split feature, from those of its chunks."""
-    feature = tl.load(split + tl.program_id(0))
-    if feature < 0:  # room for one
-        return
-    first = tl.load(split + n_split + tl.program_id(0))
-    n_slots = tl.cdiv(tl.load(ptr + feature + 1) - tl.load(ptr + feature), CHUNK)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((BLOCK, COLUMNS), out.dtype.element_ty)
-    count = tl.zeros((BLOCK,), tl.float32)
-    for turn in range(0, tl.cdiv(n_slots, BLOCK)):
-        slot = turn * BLOCK + tl.arange(0, BLOCK)
-        there = (slot < n_slots)[:, None] & (column < WIDTH)[None, :]
-        source = (first + slot).to(tl.int64)[:, None] * WIDTH + column[None, :]
-        total += tl.load(slots + source, mask=there, other=0.0)
-        count += tl.load(slot_degree + first + slot, mask=slot < n_slots, other=0.0)
-    sums = out + feature.to(tl.int64) * WIDTH + column
-    tl.store(sums, tl.sum(total, 0), mask=column < WIDTH)
-    tl.store(degree + feature, tl.sum(count, 0), mask=tl.program_id(1) == 0)
-
-
-@_jit
-def _first_kernel(ordered, first, n_edges, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One at the first edge of each feature, zero elsewhere."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mine = tl.load(ordered + place, mask=place < n_edges, other=-1)
-    before = tl.load(ordered + place - 1, mask=(place > 0) & (place < n_edges), other=-1)
-    tl.store(first + place, ((mine >= 0) & (mine != before)).to(tl.int32), mask=place < n_edges)
-
-
-@_jit
-def _number_kernel(  # type: ignore[no-untyped-def]
-    ordered, order, number, features, ptr, local, edges, n_edges, n_rows, n_features,
-    N_FIELDS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Write, for each place in the sorted list, the edge there and its feature's number.
-
-    Features for which there is no room lose their edges.
-    """
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = place < n_edges
-    edge = tl.load(order + place, mask=there, other=0).to(tl.int32)
-    mine = tl.load(number + place, mask=there, other=0)  # 0 while ids are negative
-    before = tl.load(number + place - 1, mask=there & (place > 0), other=0)
-    tl.store(edges + place, edge, mask=there)
-    node = tl.where(mine <= n_features, mine - 1, -1)
-    tl.store(local + (edge % N_FIELDS) * n_rows + edge // N_FIELDS, node, mask=there)
-    first = there & (mine != before)
-    tl.store(ptr + mine - 1, place, mask=first & (mine <= n_features + 1))
-    first &= mine <= n_features
-    tl.store(features + node, tl.load(ordered + place, mask=first, other=0), mask=first)
-
-
-@_jit
-def _pieces(ptr, feature, there, LIGHT: tl.constexpr, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """How many chunks a feature is cut into; none if it has few edges."""
-    start = tl.load(ptr + feature, mask=there, other=0)
-    degree = tl.load(ptr + feature + 1, mask=there, other=0) - start
-    return tl.where(degree > LIGHT, tl.cdiv(degree, CHUNK), 0)
-
-
-@_jit
-def _pieces_kernel(  # type: ignore[no-untyped-def]
-    ptr, packed, n_features, LIGHT: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr
-):
-    """For each feature its chunks, and 2^32 more if it is split."""
-    feature = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    pieces = _pieces(ptr, feature, feature < n_features, LIGHT, CHUNK).to(tl.int64)
-    more = (pieces > 1).to(tl.int64) << 32
-    tl.store(packed + feature, pieces + more, mask=feature < n_features)
-
-
-@_jit
-def _chunk_kernel(  # type: ignore[no-untyped-def]
-    ptr, upto, chunk, split, n_features, n_halvings, n_chunks, n_split,
-    LIGHT: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Find each chunk's feature by bisection, and where in its edges it begins."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < n_chunks
-    there = inside & (place < (tl.load(upto + n_features - 1) & 0xFFFFFFFF))
-    low = tl.zeros((BLOCK,), tl.int32)
-    high = low + (n_features - 1)
-    for _ in range(n_halvings):
-        middle = (low + high) // 2
-        beyond = (tl.load(upto + middle) & 0xFFFFFFFF) > place
-        high = tl.where(beyond, middle, high)
-        low = tl.where(beyond, low, tl.minimum(middle + 1, high))
-    total = tl.load(upto + low)  # of chunks and split features, this feature's included
-    pieces = _pieces(ptr, low, there, LIGHT, CHUNK)
-    rank = place - (total & 0xFFFFFFFF).to(tl.int32) + pieces
-    tl.store(chunk + place, tl.where(there, low, -1), mask=inside)
-    tl.store(chunk + n_chunks + place, tl.load(ptr + low) + rank * CHUNK, mask=inside)
-    # A slot for every chunk, used or not: numbering the used ones would gain nothing.
-    index = (total >> 32).to(tl.int32) - 1
-    parts = (pieces > 1) & (index < n_split) & (place - rank + pieces <= n_chunks)
-    tl.store(chunk + 2 * n_chunks + place, tl.where(parts, place, -1), mask=inside)
-    head = there & parts & (rank == 0)
-    tl.store(split + index, low, mask=head)
-    tl.store(split + n_split + index, place, mask=head)

@@ -111,17 +111,26 @@ class RowAdam:
         self.ids = None
 
     @torch.no_grad()
-    def settle(self) -> None:
-        """Bring all rows forward to now, so that the table can be read."""
+    def settle(self, moments: bool = False) -> None:
+        """Bring all rows, and on demand all `moments`, forward to now: the table can be read."""
         self.release()
         if self.mode != "exact":
             return
-        moving = (self.upto < self.t) & (self.upto - self.last < _SETTLED) & (self.last > 0)
+        moving = (self.upto < self.t) & (self.last > 0)
+        if not moments:  # WHY: of a row that has arrived only the moments change
+            moving &= self.upto - self.last < _SETTLED
         for ids in torch.split(moving.nonzero()[:, 0], 1 << 16):  # WHY: pieces that a cache holds
             self._take(ids)
             self._catch_up()
             self._write(ids, touched=False)
         self.ids = None
+
+    @torch.no_grad()
+    def stepped(self, n_steps: int) -> None:
+        """Note that somebody else took so many dense steps on the table and its moments."""
+        self.t += n_steps
+        self.upto.fill_(self.t)
+        self.last.masked_fill_(self.v.any(1), self.t)
 
     def state(self) -> dict[str, Tensor]:
         """All that a run needs to go on from here exactly; the tensors are the live ones."""

@@ -12,9 +12,10 @@ from openfate.errors import InputError
 from openfate.training.losses import Loss
 from openfate.training.optim import AdamMode
 
-__all__ = ["Compat", "Settings", "StreamSettings"]
+__all__ = ["Compat", "EngineName", "Settings", "StreamSettings"]
 
 Compat = Literal["paper", "reference"] | None
+EngineName = Literal["auto", "plain", "fused"]
 
 _CHOICES = {
     "masking": ("n_fold", "k_shot", "leave_out", "none"),
@@ -153,6 +154,7 @@ _STREAM_CHOICES = {
     "masking": ("k_shot", "n_fold", "none"),
     "reading": ("mask", "columns"),
     "adam": get_args(AdamMode),
+    "engine": get_args(EngineName),
 }
 _STREAM_LEAST = {
     **{"n_kept": 1, "n_draws": 1, "n_folds": 2, "epochs": 1},
@@ -188,6 +190,13 @@ class StreamSettings:
         Hand out a checkpoint after so many mini-batches.
     n_ahead
         Mini-batches that a thread reads and prepares in advance; 0: none.
+    mixed_precision
+        The backbone's products in bfloat16, where a GPU is made for it; sums, losses and weights
+        stay in float32.
+    engine
+        "fused": Triton kernels on a GPU; "plain": torch's own; "auto": fused where it fits, see
+        `openfate.training.engine`.  A run may go on from a checkpoint with the other one: masks are
+        the same, other random numbers are not.
     """
 
     masking: Literal["k_shot", "n_fold", "none"] = "k_shot"
@@ -204,6 +213,8 @@ class StreamSettings:
     patience: int | None = None
     checkpoint_every: int = 100
     n_ahead: int = 2
+    mixed_precision: bool = False
+    engine: EngineName = "auto"
 
     def __post_init__(self) -> None:
         for name, choices in _STREAM_CHOICES.items():

@@ -44,7 +44,7 @@ def test_a_batch_holds_only_what_it_touches(device):
 
 
 def test_short_batches_are_passed_over():
-    lengths = [len(b) for b in prepared(array_batches(IDS, Y, 2)(1), n_ahead=0, least=2)]
+    lengths = [len(b) for b in prepared(array_batches(IDS, Y, 2)(1), Batch.of, n_ahead=0, least=2)]
     assert lengths == [2, 2]
 
 

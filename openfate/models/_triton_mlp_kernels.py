@@ -1,0 +1,410 @@
+"""Triton kernels behind `_triton_mlp.py`.
+
+z (B, P); h columns of a layer; K columns hold z and, in the last one, ones.  Kernels whose names
+begin with `fold` do in float64, once, what torch would do in some forty small kernels.
+"""
+
+from __future__ import annotations
+
+from openfate.graph._triton_kernels import jit, keys, random_bits, tl
+
+__all__ = [
+    "add_pull",
+    "column_moments",
+    "first_backward",
+    "first_layer",
+    "fold_first",
+    "fold_first_backward",
+    "fold_last",
+    "fold_second",
+    "last_backward",
+    "last_layer",
+    "last_sums",
+    "moments",
+    "predict",
+    "pull_kernel",
+]
+
+
+@jit
+def _drop(i, c, seed, threshold, h: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Whether Dropout leaves element (i, c): (BLOCK, COLS)."""
+    first, second = keys(seed, True)
+    element = i.to(tl.uint32)[:, None] * h + c.to(tl.uint32)[None, :]
+    return random_bits(element, first, second) >= threshold
+
+
+@jit
+def _centred(z, mean, i, there, P: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rows of z less their mean: (BLOCK, K)."""
+    k = tl.arange(0, K)
+    at = i.to(tl.int64)[:, None] * P + k[None, :]
+    x = tl.load(z + at, mask=there[:, None] & (k < P)[None, :], other=0.0)
+    return x - tl.load(mean + k, mask=k < P, other=0.0)[None, :]
+
+
+# ---- forward -------------------------------------------------------------------------------
+
+
+@jit
+def moments(z, parts, n_rows, P: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums over rows of [z - z0, 1]^T [z - z0, 1], where z0 is the first row: (SHARDS, K, K).
+
+    WHY z0: the mean of z can be a thousand times its spread, and squares would lose the latter.
+    """
+    k, j = tl.arange(0, K), tl.arange(0, K)
+    total = tl.zeros((K, K), tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
+        i = block * BLOCK + tl.arange(0, BLOCK)
+        x = _centred(z, z, i, i < n_rows, P, K)
+        x = tl.where((k == K - 1)[None, :], 1.0, x)
+        x = tl.where((i < n_rows)[:, None], x, 0.0)
+        total += tl.dot(tl.trans(x), x, input_precision="ieee")
+    tl.store(parts + tl.program_id(0) * K * K + j[:, None] * K + k[None, :], total)
+
+
+@jit
+def fold_first(  # type: ignore[no-untyped-def]
+    sums, z, W1, b1, gamma1, beta1, V1, c1, mean_out, centre_out, exact, spread,
+    running_mean, running_var, n_rows, eps, momentum,
+    H: tl.constexpr, P: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """BN1 of BLOCK columns, folded into their weights."""
+    c, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K)
+    here = c < h
+    n = n_rows.to(tl.float64)
+    shifted = tl.load(sums + (K - 1) * K + k, mask=k < H, other=0.0) / n
+    centre = shifted + tl.load(z + k, mask=k < H, other=0.0).to(tl.float64)
+    rounded = centre.to(tl.float32)
+    inside = here[:, None] & (k < H)[None, :]
+    w = tl.load(W1 + c[:, None] * H + k[None, :], mask=inside, other=0.0).to(tl.float64)
+    heard = tl.zeros((BLOCK, K), tl.float64)  # W1 times the covariance of z
+    for row in range(H):
+        covariance = tl.load(sums + row * K + k, mask=k < H, other=0.0) / n
+        covariance -= tl.load(sums + (K - 1) * K + row) / n * shifted
+        column = tl.load(W1 + c * H + row, mask=here, other=0.0).to(tl.float64)
+        heard += column[:, None] * covariance[None, :]
+    mean = tl.sum(w * centre[None, :], 1)
+    variance = tl.maximum(tl.sum(heard * w, 1), 0.0)
+    inverse = 1.0 / tl.sqrt(variance + eps)
+    A = tl.load(gamma1 + c, mask=here, other=0.0).to(tl.float64) * inverse
+    # WHY: the layer takes off the mean as float32 holds it; the rest is in its constant.
+    rest = tl.sum(w * (rounded.to(tl.float64) - centre)[None, :], 1)
+    constant = tl.load(beta1 + c, mask=here, other=0.0) + A * rest
+    tl.store(c1 + c, constant.to(tl.float32), mask=here)
+    inside = here[:, None] & (k < P)[None, :]
+    tl.store(V1 + c[:, None] * P + k[None, :], (w * A[:, None]).to(tl.float32), mask=inside)
+    tl.store(exact + c, inverse, mask=here)
+    tl.store(exact + h + c, A, mask=here)
+    tl.store(spread + c[:, None] * K + k[None, :], heard, mask=here[:, None])
+    if tl.program_id(0) == 0:
+        tl.store(mean_out + k, rounded)
+        tl.store(centre_out + k, centre)
+    mean += tl.load(b1 + c, mask=here, other=0.0)
+    _move(running_mean + c, mean, momentum, here)
+    _move(running_var + c, variance * n / (n - 1.0), momentum, here)
+
+
+@jit
+def _move(running, value, momentum, here):  # type: ignore[no-untyped-def]
+    old = tl.load(running, mask=here, other=0.0)
+    tl.store(running, old + momentum * (value.to(tl.float32) - old), mask=here)
+
+
+@jit
+def first_layer(  # type: ignore[no-untyped-def]
+    z, mean, V1, c1, x1, seed, threshold, scale, n_rows,
+    P: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr,
+    DROP: tl.constexpr,
+):  # fmt: skip
+    """drop(relu((z - mean) V1^T + c1)): (BLOCK, COLS) of it."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    k, c = tl.arange(0, K), tl.program_id(1) * COLS + tl.arange(0, COLS)
+    x = _centred(z, mean, i, i < n_rows, P, K)
+    inside = (c < h)[None, :] & (k < P)[:, None]
+    w = tl.load(V1 + c[None, :] * P + k[:, None], mask=inside, other=0.0)
+    a = tl.dot(x, w, input_precision="tf32x3")
+    a = tl.maximum(a + tl.load(c1 + c, mask=c < h, other=0.0)[None, :], 0.0)
+    if DROP:
+        a = tl.where(_drop(i, c, seed, threshold, h), a * scale, 0.0)
+    at = i.to(tl.int64)[:, None] * h + c[None, :]
+    tl.store(x1 + at, a, mask=(i < n_rows)[:, None] & (c < h)[None, :])
+
+
+@jit
+def column_moments(  # type: ignore[no-untyped-def]
+    y, parts, n_rows, h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr
+):
+    """Sums over rows of y - y0 and its square, where y0 is the first row: (SHARDS, 2, h)."""
+    c = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    shift = tl.load(y + c, mask=c < h, other=0.0).to(tl.float32)
+    one, two = tl.zeros((BLOCK, COLS), tl.float32), tl.zeros((BLOCK, COLS), tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
+        i = block * BLOCK + tl.arange(0, BLOCK)
+        there = (i < n_rows)[:, None] & (c < h)[None, :]
+        at = i.to(tl.int64)[:, None] * h + c[None, :]
+        x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+        x = tl.where(there, x - shift[None, :], 0.0)
+        one += x
+        two += x * x
+    tl.store(parts + tl.program_id(0) * 2 * h + c, tl.sum(one, 0), mask=c < h)
+    tl.store(parts + tl.program_id(0) * 2 * h + h + c, tl.sum(two, 0), mask=c < h)
+
+
+@jit
+def _pair(parts, c, here, h: tl.constexpr, SHARDS: tl.constexpr, SPAN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Both sums (SHARDS, 2, h) of the columns c over all shards, in float64."""
+    s = tl.arange(0, SPAN)
+    inside = (s < SHARDS)[:, None] & here[None, :]
+    at = parts + s[:, None] * 2 * h + c[None, :]
+    one = tl.load(at, mask=inside, other=0.0).to(tl.float64)
+    two = tl.load(at + h, mask=inside, other=0.0).to(tl.float64)
+    return tl.sum(one, 0), tl.sum(two, 0)
+
+
+@jit
+def fold_second(  # type: ignore[no-untyped-def]
+    parts, y, gamma2, beta2, b2, exact, A2, c2, running_mean, running_var,
+    n_rows, eps, momentum,
+    SHARDS: tl.constexpr, SPAN: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """BN2 of BLOCK columns as A2 y + c2; `exact` (3, h) is mean, 1 / deviation and A2."""
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    here = c < h
+    n = n_rows.to(tl.float64)
+    one, two = _pair(parts, c, here, h, SHARDS, SPAN)
+    one, two = one / n, two / n
+    mean = one + tl.load(y + c, mask=here, other=0.0).to(tl.float64)
+    variance = tl.maximum(two - one * one, 0.0)
+    inverse = 1.0 / tl.sqrt(variance + eps)
+    A = tl.load(gamma2 + c, mask=here, other=0.0).to(tl.float64) * inverse
+    tl.store(exact + c, mean, mask=here)
+    tl.store(exact + h + c, inverse, mask=here)
+    tl.store(exact + 2 * h + c, A, mask=here)
+    tl.store(A2 + c, A.to(tl.float32), mask=here)
+    constant = tl.load(beta2 + c, mask=here, other=0.0) - A * mean
+    tl.store(c2 + c, constant.to(tl.float32), mask=here)
+    mean += tl.load(b2 + c, mask=here, other=0.0)
+    _move(running_mean + c, mean, momentum, here)
+    _move(running_var + c, variance * n / (n - 1.0), momentum, here)
+
+
+@jit
+def last_layer(  # type: ignore[no-untyped-def]
+    y, A2, c2, w3, b3, labels, slopes, losses, seed, threshold, scale, n_rows,
+    h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """Log-loss of BLOCK rows, and the slope of the mean one at each row's logit."""
+    i, c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, COLS)
+    there = (i < n_rows)[:, None] & (c < h)[None, :]
+    at = i.to(tl.int64)[:, None] * h + c[None, :]
+    x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+    a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
+    a = tl.maximum(a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :], 0.0)
+    if DROP:
+        a = tl.where(_drop(i, c, seed + 1, threshold, h), a * scale, 0.0)
+    weight = tl.load(w3 + c, mask=c < h, other=0.0)
+    logit = tl.sum(a * weight[None, :], 1) + tl.load(b3)
+    target = tl.load(labels + i, mask=i < n_rows, other=0.0)
+    decay = tl.exp(-tl.abs(logit))
+    p = tl.where(logit >= 0, 1.0, decay) / (1.0 + decay)
+    loss = tl.maximum(logit, 0.0) - logit * target + tl.log(1.0 + decay)
+    tl.store(slopes + i, (p - target) / n_rows, mask=i < n_rows)
+    tl.store(losses + i, loss, mask=i < n_rows)
+
+
+@jit
+def predict(  # type: ignore[no-untyped-def]
+    y, A2, c2, w3, b3, logits, n_rows, h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr
+):
+    """relu(A2 y + c2) w3 + b3 of BLOCK rows."""
+    i, c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, COLS)
+    there = (i < n_rows)[:, None] & (c < h)[None, :]
+    at = i.to(tl.int64)[:, None] * h + c[None, :]
+    x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+    a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
+    a = tl.maximum(a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :], 0.0)
+    out = tl.sum(a * tl.load(w3 + c, mask=c < h, other=0.0)[None, :], 1) + tl.load(b3)
+    tl.store(logits + i, out, mask=i < n_rows)
+
+
+# ---- backward ------------------------------------------------------------------------------
+
+
+@jit
+def _behind(  # type: ignore[no-untyped-def]
+    x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h: tl.constexpr, DROP: tl.constexpr
+):
+    """The slope behind ReLU and Dropout at elements x of y, before w3: (BLOCK, COLS)."""
+    a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
+    on = a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :] > 0
+    slope = tl.load(slopes + i, mask=i < n_rows, other=0.0)
+    if DROP:
+        on &= _drop(i, c, seed + 1, threshold, h)
+        slope *= scale
+    return tl.where(on, slope[:, None], 0.0)
+
+
+@jit
+def last_sums(  # type: ignore[no-untyped-def]
+    y, A2, c2, slopes, losses, parts, sums, seed, threshold, scale, n_rows,
+    h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """Over rows: sums of the slope g and of g y for each column; of losses and slopes."""
+    c = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    one, two = tl.zeros((BLOCK, COLS), tl.float32), tl.zeros((BLOCK, COLS), tl.float32)
+    loss, bias = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
+        i = block * BLOCK + tl.arange(0, BLOCK)
+        there = (i < n_rows)[:, None] & (c < h)[None, :]
+        at = i.to(tl.int64)[:, None] * h + c[None, :]
+        x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+        g = _behind(x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h, DROP)
+        one += g
+        two += g * x
+        if tl.program_id(1) == 0:
+            loss += tl.load(losses + i, mask=i < n_rows, other=0.0)
+            bias += tl.load(slopes + i, mask=i < n_rows, other=0.0)
+    shard = tl.program_id(0)
+    tl.store(parts + shard * 2 * h + c, tl.sum(one, 0), mask=c < h)
+    tl.store(parts + shard * 2 * h + h + c, tl.sum(two, 0), mask=c < h)
+    if tl.program_id(1) == 0:
+        tl.store(sums + shard * 2, tl.sum(loss, 0))
+        tl.store(sums + shard * 2 + 1, tl.sum(bias, 0))
+
+
+@jit
+def fold_last(  # type: ignore[no-untyped-def]
+    parts, sums, w3, exact, c2, dgamma2, dbeta2, dw3, db3, coefficients, total, n_rows,
+    SHARDS: tl.constexpr, SPAN: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the last layer and BN2, and what `last_backward` multiplies by."""
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    here = c < h
+    n = n_rows.to(tl.float64)
+    one, two = _pair(parts, c, here, h, SHARDS, SPAN)
+    mean = tl.load(exact + c, mask=here, other=0.0)
+    inverse = tl.load(exact + h + c, mask=here, other=0.0)
+    A = tl.load(exact + 2 * h + c, mask=here, other=0.0)
+    weight = tl.load(w3 + c, mask=here, other=0.0).to(tl.float64)
+    dbeta, dgamma = weight * one, weight * inverse * (two - mean * one)
+    dweight = A * two + tl.load(c2 + c, mask=here, other=0.0).to(tl.float64) * one
+    tl.store(dbeta2 + c, dbeta.to(tl.float32), mask=here)
+    tl.store(dgamma2 + c, dgamma.to(tl.float32), mask=here)
+    tl.store(dw3 + c, dweight.to(tl.float32), mask=here)
+    slope = -A * inverse * dgamma / n
+    tl.store(coefficients + c, (A * weight).to(tl.float32), mask=here)
+    tl.store(coefficients + h + c, slope.to(tl.float32), mask=here)
+    constant = -A / n * dbeta - slope * mean
+    tl.store(coefficients + 2 * h + c, constant.to(tl.float32), mask=here)
+    if tl.program_id(0) == 0:
+        s = tl.arange(0, SPAN)
+        loss = tl.load(sums + 2 * s, mask=s < SHARDS, other=0.0).to(tl.float64)
+        bias = tl.load(sums + 2 * s + 1, mask=s < SHARDS, other=0.0).to(tl.float64)
+        tl.store(total, tl.load(total) + tl.sum(loss, 0) / n)
+        tl.store(db3, tl.sum(bias, 0).to(tl.float32))
+
+
+@jit
+def last_backward(  # type: ignore[no-untyped-def]
+    y, A2, c2, slopes, coefficients, seed, threshold, scale, n_rows,
+    h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """Turn y into its gradient: per column alpha g + slope y + constant, g behind ReLU."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    c = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    there = (i < n_rows)[:, None] & (c < h)[None, :]
+    at = y + i.to(tl.int64)[:, None] * h + c[None, :]
+    x = tl.load(at, mask=there, other=0.0).to(tl.float32)
+    g = _behind(x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h, DROP)
+    alpha = tl.load(coefficients + c, mask=c < h, other=0.0)[None, :]
+    slope = tl.load(coefficients + h + c, mask=c < h, other=0.0)[None, :]
+    constant = tl.load(coefficients + 2 * h + c, mask=c < h, other=0.0)[None, :]
+    tl.store(at, alpha * g + slope * x + constant, mask=there)
+
+
+@jit
+def first_backward(  # type: ignore[no-untyped-def]
+    dx1, x1, z, mean, V1, dz, parts, scale, n_rows,
+    P: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The product da V1 (B, P) and, over rows, da^T [z - mean, 1]; da is dx1 where x1 > 0."""
+    k, c = tl.arange(0, K), tl.arange(0, COLS)
+    inside = (c < h)[:, None] & (k < P)[None, :]
+    w = tl.load(V1 + c[:, None] * P + k[None, :], mask=inside, other=0.0)
+    total = tl.zeros((COLS, K), tl.float32)
+    for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
+        i = block * BLOCK + tl.arange(0, BLOCK)
+        there = (i < n_rows)[:, None] & (c < h)[None, :]
+        at = i.to(tl.int64)[:, None] * h + c[None, :]
+        on = tl.load(x1 + at, mask=there, other=0.0) > 0
+        da = tl.load(dx1 + at, mask=there, other=0.0).to(tl.float32) * scale
+        da = tl.where(on, da, 0.0)
+        x = _centred(z, mean, i, i < n_rows, P, K)
+        x = tl.where((k == K - 1)[None, :], 1.0, x)
+        at = i.to(tl.int64)[:, None] * P + k[None, :]
+        mine = (i < n_rows)[:, None] & (k < P)[None, :]
+        tl.store(dz + at, tl.dot(da, w, input_precision=PRECISION), mask=mine)
+        total += tl.dot(tl.trans(da), x, input_precision=PRECISION)
+    at = parts + tl.program_id(0) * h * K + c[:, None] * K + k[None, :]
+    tl.store(at, total, mask=(c < h)[:, None])
+
+
+@jit
+def fold_first_backward(  # type: ignore[no-untyped-def]
+    parts, mean, centre, exact, spread, W1, dW1, dgamma1, dbeta1, pulls, n_shards, n_rows,
+    H: tl.constexpr, P: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of one column of the first layer, and how hard its BN1 pulls at z: (2, h)."""
+    c, k = tl.program_id(0), tl.arange(0, K)
+    total = tl.zeros((BLOCK, K), tl.float64)
+    for start in range(0, n_shards, BLOCK):
+        s = start + tl.arange(0, BLOCK)
+        at = (s * h + c)[:, None] * K + k[None, :]
+        total += tl.load(parts + at, mask=(s < n_shards)[:, None], other=0.0).to(tl.float64)
+    sums = tl.sum(total, 0)
+    bias = tl.sum(tl.where(k == K - 1, sums, 0.0), 0)
+    off = tl.load(mean + k).to(tl.float64) - tl.load(centre + k)
+    centred = tl.where(k < H, sums + bias * off, 0.0)  # sum of da (z - its mean)
+    w = tl.load(W1 + c * H + k, mask=k < H, other=0.0).to(tl.float64)
+    inverse, A = tl.load(exact + c), tl.load(exact + h + c)
+    dgamma = inverse * tl.sum(w * centred, 0)
+    dw = A * (centred - dgamma * inverse * tl.load(spread + c * K + k))
+    tl.store(dW1 + c * H + k, dw.to(tl.float32), mask=k < H)
+    tl.store(dgamma1 + c, dgamma.to(tl.float32))
+    tl.store(dbeta1 + c, bias.to(tl.float32))
+    tl.store(pulls + c, (A * dgamma * inverse / n_rows).to(tl.float32))
+    tl.store(pulls + h + c, (A * bias / n_rows).to(tl.float32))
+
+
+@jit
+def pull_kernel(  # type: ignore[no-untyped-def]
+    W1, pulls, M, v, H: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr
+):
+    """What BN1 of all columns takes off a row's gradient: (z - mean) M + v."""
+    k, j = tl.arange(0, K), tl.arange(0, K)
+    matrix, vector = tl.zeros((K, K), tl.float32), tl.zeros((BLOCK, K), tl.float32)
+    for start in range(0, h, BLOCK):
+        c = start + tl.arange(0, BLOCK)
+        inside = (c < h)[:, None] & (k < H)[None, :]
+        w = tl.load(W1 + c[:, None] * H + k[None, :], mask=inside, other=0.0)
+        pull = tl.load(pulls + c, mask=c < h, other=0.0)
+        matrix += tl.dot(tl.trans(w * pull[:, None]), w, input_precision="ieee")
+        vector += w * tl.load(pulls + h + c, mask=c < h, other=0.0)[:, None]
+    tl.store(M + j[:, None] * K + k[None, :], matrix)
+    tl.store(v + k, tl.sum(vector, 0))
+
+
+@jit
+def add_pull(  # type: ignore[no-untyped-def]
+    dz, z, mean, M, v, n_rows, P: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Take (z - mean) M + v off dz."""
+    i, k, j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K), tl.arange(0, K)
+    x = _centred(z, mean, i, i < n_rows, P, K)
+    matrix = tl.load(M + j[:, None] * K + k[None, :])
+    inside = (i < n_rows)[:, None] & (k < P)[None, :]
+    at = dz + i.to(tl.int64)[:, None] * P + k[None, :]
+    pull = tl.dot(x, matrix, input_precision="tf32x3") + tl.load(v + k)[None, :]
+    tl.store(at, tl.load(at, mask=inside, other=0.0) - pull, mask=inside)

@@ -1,0 +1,36 @@
+"""Where tests of Triton kernels run: on a GPU, or on the CPU by ``TRITON_INTERPRET=1``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+import torch
+from torch import Tensor
+
+from openfate.graph._triton import BatchGraph, Keep, kept_edges
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
+ON_GPU = HAS_TRITON and torch.cuda.is_available() and not INTERPRETED
+DEVICE = "cuda" if ON_GPU else "cpu"
+
+needs_gpu = pytest.mark.skipif(not ON_GPU, reason="no GPU with Triton here")
+needs_kernels = pytest.mark.skipif(
+    not (ON_GPU or INTERPRETED), reason="no GPU with Triton here, and TRITON_INTERPRET is not 1"
+)
+
+
+def as_good_as_plain(fast: Tensor, plain: Tensor, exact: Tensor, slack: float = 1e-6) -> None:
+    """Against float64 at most twice the error of plain torch in the same precision."""
+    assert fast.isfinite().all()
+    error, allowed = (fast - exact).norm(), 2 * (plain - exact).norm()
+    assert error <= allowed + slack * exact.norm() + 1e-12, (float(error), float(allowed))
+
+
+def kept_elements(n_rows: int, n_columns: int, p: float, seed: Tensor) -> Tensor:
+    """(n_rows, n_columns) bool: the elements that Dropout leaves, by the hash of DropEdge."""
+    none = torch.empty(0, dtype=torch.int32, device=seed.device)
+    there = torch.zeros(n_columns, n_rows, dtype=torch.int32, device=seed.device)
+    return kept_edges(BatchGraph(n_rows, there, *[none] * 5), Keep(p, seed))
