@@ -3,31 +3,80 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openfate.cli.flags import Json, names_in
 from openfate.errors import InputError
 
+if TYPE_CHECKING:
+    from openfate.bench_cases import Bench
+
 __all__ = ["bench"]
 
 bench = typer.Typer(help="Ours beside a peer, in one run, as ratios.", no_args_is_help=True)
 
+Cases = Annotated[
+    str | None,
+    typer.Option(
+        help="Names, comma-separated [default: those of the device]. cpu: uci-robot, uci-github, "
+        "ctr-cpu-2k, ctr-cpu-10k; cuda: ctr-gpu-100k, ctr-gpu-1m."
+    ),
+]
+Repeats = Annotated[int, typer.Option(min=1, help="Rounds of both sides in turn.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of both sides.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Also write the result: a .json file, or a folder for one.")
+]
+
 
 @bench.command("train")
 def bench_train(
-    cases: Annotated[
-        str, typer.Option(help="Names, comma-separated.")
-    ] = "uci-robot,uci-github,ctr-cpu-2k,ctr-cpu-10k",
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds of both sides in turn.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of both sides.")] = 1,
+    cases: Cases = None,
+    repeats: Repeats = 5,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Algorithm 1 on the CPU, an epoch or a mini-batch, ours against PyTorch Geometric."""
-    from openfate import bench as benchmark
+    """Algorithm 1, an epoch or a mini-batch, ours against PyTorch Geometric."""
+    _bench("train", cases, repeats, threads, device, out, as_json)
 
-    if not names_in(cases):
+
+@bench.command("infer")
+def bench_infer(
+    cases: Cases = None,
+    repeats: Repeats = 5,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Prediction of rows with new features, ours against PyTorch Geometric."""
+    _bench("infer", cases, repeats, threads, device, out, as_json)
+
+
+def _bench(
+    name: Bench,
+    cases: str | None,
+    repeats: int,
+    threads: int,
+    device: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from openfate.bench import bench_sides, describe
+    from openfate.bench_record import check_out, write_result
+
+    names = None if cases is None else names_in(cases)
+    if names is not None and not names:
         raise InputError("--cases is empty: name one or more.")
-    result = benchmark.bench_train(names_in(cases), repeats, threads)
-    print(json.dumps(result) if as_json else benchmark.describe(result))
+    check_out(out)
+    result = bench_sides(name, names, repeats, threads, device)
+    if out is not None:
+        print(write_result(result, out), file=sys.stderr)
+    print(json.dumps(result) if as_json else describe(result))
