@@ -1,8 +1,9 @@
-"""Speed: ours beside a peer."""
+"""Speed: ours beside a peer, and how it grows (`openfate experiment scalability`)."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,7 @@ from openfate.errors import InputError
 if TYPE_CHECKING:
     from openfate.bench_cases import Bench
 
-__all__ = ["bench"]
+__all__ = ["bench", "scalability"]
 
 bench = typer.Typer(help="Ours beside a peer, in one run, as ratios.", no_args_is_help=True)
 
@@ -80,3 +81,37 @@ def _bench(
     if out is not None:
         print(write_result(result, out), file=sys.stderr)
     print(json.dumps(result) if as_json else describe(result))
+
+
+def scalability(
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            help="What `python -m openfate.bench scale --out FILE` wrote, on a GPU perhaps "
+            "[default: measure now, on the CPU]."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/scalability"),
+    as_json: Json = False,
+) -> None:
+    """Time and memory of a mini-batch against its rows and its fields, with lines fitted."""
+    from openfate.experiments.scalability import fit_lines, read_measured, write_report
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: a file is in the way; give a folder.")
+    if measured is None:
+        from openfate.bench_scale import bench_scale
+
+        result = bench_scale()
+    else:
+        result = read_measured(measured)
+    fits = fit_lines(result["rows"])
+    paths = write_report(result, out, shlex.join(["openfate", *sys.argv[1:]]))
+    if as_json:
+        print(json.dumps({"experiment": "scalability", "folder": str(out), "rows": fits}))
+        return
+    print(f"{'against':<8} {'bench':<6} {'side':<5} {'quantity':<8} {'slope':>12} {'R2':>8}")
+    for fit in fits:
+        words = f"{fit['against']:<8} {fit['bench']:<6} {fit['side']:<5} {fit['quantity']:<8}"
+        print(f"{words} {fit['slope']:>12.4g} {fit['r2']:>8.4f}")
+    print("\n".join(map(str, paths)))
