@@ -1,112 +1,118 @@
 """Ours beside the peer, in one run, as a ratio.
 
-Runs as `openfate bench train` and, where only torch, torch_geometric and numpy are installed, as
-`python -m openfate.bench train`.  What is measured stands in `openfate.bench_cases`.
+Runs as `openfate bench train` and `openfate bench infer` and, where only torch, torch_geometric and
+numpy are installed, as `python -m openfate.bench`, which has two more: `scale`, time and memory
+against the size of a mini-batch, and `epoch`, a whole epoch of a synthetic click log.  What is
+measured stands in `openfate.bench_cases`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from openfate.bench_cases import CASES
+from openfate.bench_cases import CASES, Bench, Case, cases_of
+from openfate.bench_epoch import bench_epoch
+from openfate.bench_floor import Peaks
+from openfate.bench_memory import peak_bytes, print_memory
+from openfate.bench_record import about, check_device, check_out, write_result
+from openfate.bench_scale import bench_scale
 from openfate.errors import InputError, OpenFATEError
 
-__all__ = ["CASES", "bench_train", "main"]
+__all__ = ["CASES", "bench_sides", "describe", "main"]
 
 
-def bench_train(
-    cases: Sequence[str] = tuple(CASES), repeats: int = 5, threads: int = 1
+def bench_sides(
+    bench: Bench = "train",
+    cases: Sequence[str] | None = None,
+    repeats: int = 5,
+    threads: int = 1,
+    device: str = "cpu",
 ) -> dict[str, Any]:
-    """Algorithm 1 without validation, an epoch or a mini-batch: ours against the PyG twin.
+    """Ours against the PyG twin: Algorithm 1 without validation, or prediction with new features.
 
     Parameters
     ----------
+    bench
+        "train": an epoch or a mini-batch; "infer": the prediction of rows.
     cases
-        Names from `CASES`.
+        Names from `CASES`; None for all those of the device.
     repeats
         Rounds; in each both sides run in turn, and medians over all of them are compared.
     threads
         Of both sides.  One, as in the experiments, which run trials side by side; with more, a busy
         machine measures how long threads wait for one another.
+    device
+        "cpu" or "cuda"; cases are made for one of them.
     """
-    unknown = [case for case in cases if case not in CASES]
-    if unknown:
-        raise InputError(f"case {unknown[0]!r} is unknown: choose from {', '.join(CASES)}.")
+    cases = cases_of(device) if cases is None else cases
+    _check_cases(cases, device)
     if find_spec("torch_geometric") is None:
         raise OpenFATEError(
             "the peer needs torch_geometric: pip install 'openfate[peers]' -c constraints.txt."
         )
     torch.set_num_threads(threads)
-    rows = [_bench_case(name, repeats) for name in cases]
-    machine = {
-        "machine": platform.machine(),
-        "threads": threads,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-    return {"bench": "train", "device": "cpu", **machine, "rows": rows}
+    if device == "cuda":  # for both sides
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
+    peaks = Peaks.measure(device)
+    rows = [_bench_case(name, bench, repeats, peaks) for name in cases]
+    found = {"bytes_per_second": round(peaks.bytes_per_second), "flops": round(peaks.flops)}
+    return {"bench": bench, **about(device), "peaks": found, "rows": rows}
 
 
-def _bench_case(name: str, repeats: int) -> dict[str, Any]:
+def _check_cases(cases: Sequence[str], device: str) -> None:
+    unknown = [case for case in cases if case not in CASES]
+    if unknown:
+        raise InputError(f"case {unknown[0]!r} is unknown: choose from {', '.join(CASES)}.")
+    other = [case for case in cases if CASES[case].device != device]
+    if other:
+        raise InputError(
+            f"case {other[0]!r} is for the device {CASES[other[0]].device}: "
+            f"those of {device} are {', '.join(cases_of(device))}."
+        )
+    check_device(device)
+
+
+def _bench_case(name: str, bench: Bench, repeats: int, peaks: Peaks) -> dict[str, Any]:
     case = CASES[name]
-    sides = case.sides()
+    ms = _milliseconds(case, bench, repeats)
+    row: dict[str, Any] = {"case": name, "ours": round(ms["ours"], 3), "peer": round(ms["peer"], 3)}
+    row |= {"peer_name": "PyTorch Geometric", "unit": case.unit(bench)}
+    row["ratio"] = round(ms["peer"] / ms["ours"], 2)
+    if "ours_same_mlp" in ms:
+        row["ours_same_mlp"] = round(ms["ours_same_mlp"], 3)
+        row["ratio_same_mlp"] = round(ms["peer"] / ms["ours_same_mlp"], 2)
+    row |= {f"{side}_bytes": peak_bytes(case, bench, side) for side in ("ours", "peer")}
+    parts = case.parts(bench)
+    floors = {part: floor.milliseconds(peaks) for part, floor in case.floors(bench).items()}
+    reached = {part: _round(floors[part] / parts[part]) for part in floors if parts.get(part)}
+    return {**row, "parts": parts, "floor_fraction": reached}
+
+
+def _milliseconds(case: Case, bench: Bench, repeats: int) -> dict[str, float]:
+    """The median time of each side."""
+    sides = case.sides(bench)
     times: dict[str, list[float]] = {side: [] for side in sides}
     for run, _ in sides.values():
         run(1)  # warm up
     for _ in range(repeats):  # in turn: a machine that grows busy slows them all down
         for side, (run, n_times) in sides.items():
             times[side] += run(n_times)
-    ms = {side: statistics.median(seconds) * 1e3 for side, seconds in times.items()}
-    sides.clear()  # WHY: what follows needs their memory
-    row: dict[str, Any] = {"case": name, "ours": round(ms["ours"], 3), "peer": round(ms["peer"], 3)}
-    row |= {"peer_name": "PyTorch Geometric", "unit": case.unit}
-    row["ratio"] = round(ms["peer"] / ms["ours"], 2)
-    if "ours_same_mlp" in ms:
-        row["ours_same_mlp"] = round(ms["ours_same_mlp"], 3)
-        row["ratio_same_mlp"] = round(ms["peer"] / ms["ours_same_mlp"], 2)
-    row |= {f"{side}_bytes": _peak_bytes(name, side) for side in ("ours", "peer")}
-    return {**row, "parts": case.parts()}
+    return {side: statistics.median(seconds) * 1e3 for side, seconds in times.items()}
 
 
-# ---- memory: each side in a process of its own ----------------------------------------------
-
-
-def _peak_bytes(case: str, side: str) -> int | None:
-    """Peak memory over what the imports took; None where the system does not tell."""
-    command = [sys.executable, "-m", "openfate.bench", "memory", case, side]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
-
-
-def _print_memory(name: str, side: str) -> int:
-    small, case = CASES[name].tiny(), CASES[name]
-    # What torch loads on first use is not part of the run.
-    (small.ours() if side == "ours" else small.peer())(1)
-    status = Path("/proc/self/status")
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
-    except OSError:
-        return 1
-    before = _kilobytes(status, "VmRSS")
-    (case.ours() if side == "ours" else case.peer())(2)
-    print((_kilobytes(status, "VmHWM") - before) * 1024)
-    return 0
-
-
-def _kilobytes(status: Path, key: str) -> int:
-    line = next(line for line in status.read_text().splitlines() if line.startswith(key))
-    return int(line.split()[1])
+def _round(share: float) -> float:
+    """Two digits."""
+    return float(f"{share:.2g}")
 
 
 # ---- command line --------------------------------------------------------------------------
@@ -125,34 +131,93 @@ def describe(result: dict[str, Any]) -> str:
         if "ratio_same_mlp" in row:
             same = f"{row['ours_same_mlp']:>9.1f} {'':>9} {row['ratio_same_mlp']:>6.1f}"
             lines.append(f"{'':<12} {same}   with the peer's network")
-        parts = ", ".join(f"{part} {ms:.1f}" for part, ms in row["parts"].items())
+        reached = row["floor_fraction"]
+        parts = ", ".join(
+            f"{part} {ms:.1f}" + (f" ({reached[part]:.1%} of its floor)" if part in reached else "")
+            for part, ms in row["parts"].items()
+        )
         lines.append(f"{'':<12} parts of ours, timed apart: {parts}")
     peer = result["rows"][0]["peer_name"] if result["rows"] else ""
-    return "\n".join([*lines, f"{result['threads']} thread(s) each; peer: {peer}"])
+    where = f"{result['machine']}, load {result['load_average']}"
+    return "\n".join([*lines, f"{result['threads']} thread(s) each; peer: {peer}; {where}"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `python -m openfate.bench`."""
-    parser = argparse.ArgumentParser(prog="python -m openfate.bench", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    train_parser = commands.add_parser("train", help="training, ours against PyG")
-    train_parser.add_argument("--cases", default=",".join(CASES), help="names, comma-separated")
-    train_parser.add_argument("--repeats", type=int, default=5)
-    train_parser.add_argument("--threads", type=int, default=1, help="of both sides")
-    train_parser.add_argument("--json", action="store_true")
-    memory_parser = commands.add_parser("memory", help="peak bytes of one side (used by train)")
-    memory_parser.add_argument("case", choices=CASES)
-    memory_parser.add_argument("side", choices=("ours", "peer"))
-    options = parser.parse_args(arguments)
-    if options.command == "memory":
-        return _print_memory(options.case, options.side)
+    options = _parser().parse_args(arguments)
     try:
-        result = bench_train(options.cases.split(","), options.repeats, options.threads)
+        if options.command == "memory":
+            return print_memory(options.case, options.bench, options.side)
+        check_out(options.out)
+        result = _measure(options)
+        if options.out is not None:
+            print(write_result(result, options.out), file=sys.stderr)
     except OpenFATEError as error:
         print(f"openfate: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(result) if options.json else describe(result))
+    as_text = options.command in ("train", "infer") and not options.json
+    print(describe(result) if as_text else json.dumps(result))
     return 0
+
+
+def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    if options.command == "scale":
+        rows, fields = _numbers("--rows", options.rows), _numbers("--fields", options.fields)
+        n = options.features
+        return bench_scale(rows, fields, options.device, n, options.repeats, options.threads)
+    if options.command == "epoch":
+        return bench_epoch(
+            options.rows, options.device, options.batch_rows, options.features, options.workers
+        )
+    cases = None if options.cases is None else options.cases.split(",")
+    bench = cast(Bench, options.command)
+    return bench_sides(bench, cases, options.repeats, options.threads, options.device)
+
+
+def _numbers(flag: str, text: str | None) -> list[int] | None:
+    """Whole numbers with commas between them; 1e5 is one."""
+    if text is None:
+        return None
+    try:
+        numbers = [float(word) for word in text.split(",")]
+        if all(n >= 1 and n == int(n) for n in numbers):
+            return [int(n) for n in numbers]
+    except (ValueError, OverflowError):
+        pass
+    raise InputError(f"{flag} {text}: give whole numbers from 1 with commas between them.")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m openfate.bench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in [("train", "training"), ("infer", "prediction")]:
+        sides = commands.add_parser(name, help=f"{text}, ours against PyG")
+        sides.add_argument("--cases", help="names, comma-separated [default: the device's]")
+        _add_common(sides, "cpu")
+    scale = commands.add_parser("scale", help="time and memory against rows and fields")
+    scale.add_argument("--rows", help="mini-batches, such as 1e5,2e5")
+    scale.add_argument("--fields", help="numbers of fields, such as 15,39")
+    scale.add_argument("--features", type=int, help="of all fields together")
+    _add_common(scale, "cpu")
+    epoch = commands.add_parser("epoch", help="an epoch of FATE-NN over a synthetic click log")
+    epoch.add_argument("--rows", type=int, default=20_000_000)
+    epoch.add_argument("--batch-rows", type=int, default=100_000)
+    epoch.add_argument("--features", type=int, default=5_300_000, help="half of them observed")
+    epoch.add_argument("--workers", type=int, help="processes that draw rows [default: the cores]")
+    _add_common(epoch, "cuda")
+    memory = commands.add_parser("memory", help="peak bytes of one side (used by the others)")
+    memory.add_argument("case", help="a name, or JSON")
+    memory.add_argument("bench", choices=("train", "infer"))
+    memory.add_argument("side", choices=("ours", "peer"))
+    return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, device: str) -> None:
+    parser.add_argument("--device", default=device, help="cpu or cuda")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="of both sides")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="a .json file, or a folder for one")
 
 
 if __name__ == "__main__":

@@ -1,63 +1,75 @@
-"""What `openfate bench train` measures: tables of known shapes, and both sides on each of them.
+"""What `openfate bench` measures: tables of known shapes, and both sides on each of them.
 
 Tables are generated with the shape of the data set that a case is named after: nothing has to be
-downloaded.  A side is a function that trains n times, an epoch or a mini-batch, and returns the
-seconds of each.
+downloaded.  A side is a function that trains or predicts n times, an epoch or a mini-batch, and
+returns the seconds of each.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from openfate.bench_floor import Floor, clicks_floor, table_floor
+from openfate.bench_parts import (
+    click_parts,
+    click_prediction_parts,
+    kernel_parts,
+    table_parts,
+    table_prediction_parts,
+)
+from openfate.bench_record import now
 from openfate.data.multihot import MultiHot
 from openfate.graph.bipartite import Bipartite
 from openfate.models.backbone import MLP, Backbone
 from openfate.models.extrapolator import GCN, GraphSAGE
 from openfate.models.fate import FATE
-from openfate.training.batches import Batch
-from openfate.training.dropedge import drop_edges
 from openfate.training.loop import train
-from openfate.training.masking import k_shot, n_fold
-from openfate.training.metrics import log_loss
-from openfate.training.optim import RowAdam
+from openfate.training.masking import k_shot
 from openfate.training.settings import Settings, StreamSettings
-from openfate.training.stream import train_stream
+from openfate.training.stream import predict_stream, train_stream
 
-__all__ = ["CASES", "ClickCase", "Side", "Sides", "UciCase"]
+__all__ = ["CASES", "Bench", "Case", "ClickCase", "Side", "Sides", "UciCase", "cases_of"]
 
+Bench = Literal["train", "infer"]
 Side = Callable[[int], list[float]]
-Sides = dict[
-    str, tuple[Side, int]
-]  # by name, and how often a side runs before it is another's turn
+# By name, and how often a side runs before it is another's turn.
+Sides = dict[str, tuple[Side, int]]
 WIDTH = 8
 
 
 @dataclass(frozen=True)
 class UciCase:
-    """One epoch over a matrix: rows x observed features, ids a row on average, classes."""
+    """One epoch over a matrix, or the prediction of later rows that have new features.
+
+    Rows x observed features, ids a row on average, classes.
+    """
 
     n_rows: int
     n_features: int
     per_row: float
     n_classes: int
 
-    unit = "ms/epoch"
+    device = "cpu"
+
+    def unit(self, bench: Bench) -> str:
+        """Of the times of `bench`."""
+        return "ms/epoch" if bench == "train" else "ms/prediction"
 
     def tiny(self) -> UciCase:
         """The same kind of case, which takes no time and no memory."""
         return UciCase(64, 16, 4.0, 2)
 
-    def table(self) -> tuple[MultiHot, NDArray[np.int64]]:
+    def table(self, seed: int = 0) -> tuple[MultiHot, NDArray[np.int64]]:
         """Random rows whose features have skewed frequencies, and random classes."""
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(seed)
         weight = 1 / (np.arange(self.n_features) + 5.0)
         n_draws = round(self.n_rows * self.per_row * 1.25)  # repeated entries fall together
         feature = rng.choice(self.n_features, n_draws, p=weight / weight.sum())
@@ -68,60 +80,79 @@ class UciCase:
         X = MultiHot.from_entries(X.row_of[keep], X.ids[keep], self.n_rows, self.n_features)
         return X, rng.integers(0, self.n_classes, self.n_rows)
 
-    def ours(self) -> Side:
-        """`train`, without validation."""
+    def later_rows(self) -> MultiHot:
+        """A third as many rows, over twice as many features: every second one is new."""
+        later = replace(
+            self, n_rows=self.n_rows // 3, n_features=2 * self.n_features, per_row=2 * self.per_row
+        )
+        X, _ = later.table(seed=1)
+        # WHY: ids go by frequency; the new ones have to be as frequent as the others.
+        ids = X.ids // 2 + np.where(X.ids % 2, self.n_features, 0)
+        return MultiHot.from_entries(X.row_of, ids, X.n_rows, X.n_features)
+
+    def model(self) -> FATE:
+        """As the paper's."""
+        return FATE(self.n_features, MLP(WIDTH, self.n_classes), GCN(WIDTH))
+
+    def ours(self, bench: Bench = "train") -> Side:
+        """`train` without validation; or a graph, `FATE.extrapolate` and `FATE.predict`."""
+        if bench == "infer":
+            model, later = self.model().eval(), self.later_rows()
+
+            @torch.no_grad()
+            def predict() -> None:
+                graph = Bipartite.from_multihot(later)
+                model.predict(graph, model.extrapolate(graph))
+
+            return lambda n_times: [_seconds(predict) for _ in range(n_times)]
         X, y = self.table()
 
         def run(n_epochs: int) -> list[float]:
-            model = FATE(X.n_features, MLP(WIDTH, self.n_classes), GCN(WIDTH))
             ends: list[float] = []
             settings = Settings(epochs=n_epochs + 1)
-            train(model, X, y, settings, on_step=lambda _: ends.append(time.perf_counter()))
+            train(self.model(), X, y, settings, on_step=lambda _: ends.append(now("cpu")))
             return np.diff(ends).tolist()
 
         return run
 
-    def peer(self) -> Side:
+    def peer(self, bench: Bench = "train") -> Side:
         """The twin of PyTorch Geometric."""
         from openfate.pyg_twin import UciTwin
 
         X, y = self.table()
-        row, feature = torch.from_numpy(X.row_of), torch.from_numpy(X.ids.astype(np.int64))
         shape = (X.n_rows, X.n_features)
-        twin = UciTwin(row, feature, shape, torch.from_numpy(y), self.n_classes, width=WIDTH)
-        return lambda n_epochs: [_seconds(twin.epoch) for _ in range(n_epochs)]
+        twin = UciTwin(*_entries(X), shape, torch.from_numpy(y), self.n_classes, width=WIDTH)
+        if bench == "train":
+            return lambda n_epochs: [_seconds(twin.epoch) for _ in range(n_epochs)]
+        later = self.later_rows()
+        entries, size = _entries(later), (later.n_rows, later.n_features)
+        return lambda n_times: [
+            _seconds(lambda: twin.predict(*entries, size)) for _ in range(n_times)
+        ]
 
-    def sides(self) -> Sides:
+    def sides(self, bench: Bench = "train") -> Sides:
         """Both sides."""
-        return {"ours": (self.ours(), 10), "peer": (self.peer(), 2)}
+        return {"ours": (self.ours(bench), 10), "peer": (self.peer(bench), 2)}
 
-    def parts(self, repeats: int = 20) -> dict[str, float]:
-        """Milliseconds an epoch of ours that each part takes, timed on its own."""
-        X, y = self.table()
-        graph, labels = Bipartite.from_multihot(X), torch.from_numpy(y)
-        model = FATE(X.n_features, MLP(WIDTH, self.n_classes), GCN(WIDTH))
-        optimizer = torch.optim.Adam([model.W, *model.backbone.parameters()], 1e-2, fused=True)
-        rng, watch = torch.Generator().manual_seed(0), _Watch()
-        for _ in range(repeats):
-            for kept in n_fold(X.n_features, 5, rng):
-                edges = drop_edges(graph, 0.5, rng)
-                watch("drop_edge")
-                optimizer.zero_grad()
-                loss = log_loss(model(graph, kept, edges), labels)
-                watch("forward")
-                loss.backward()  # type: ignore[no-untyped-call]
-                watch("backward")
-                optimizer.step()
-                watch("optimizer")
-        return watch.milliseconds(repeats)
+    def parts(self, bench: Bench = "train") -> dict[str, float]:
+        """Milliseconds of each part of ours."""
+        if bench == "infer":
+            return table_prediction_parts(self.model().eval(), self.later_rows())
+        return table_parts(self.model(), *self.table())
+
+    def floors(self, bench: Bench = "train") -> dict[str, Floor]:
+        """The least that each part must do."""
+        X = self.table()[0] if bench == "train" else self.later_rows()
+        n_steps = 5 if bench == "train" else 0
+        return table_floor(X.n_rows, X.n_features, X.nnz, self.n_classes, n_steps)
 
 
 @dataclass(frozen=True)
 class ClickCase:
     """One mini-batch of clicks: B rows of one id for each field, n steps of k-shot, one outer step.
 
-    PAPER: Criteo's 39 fields and 2.65 million features, k = 24, embeddings of 10, a network of
-    10-400-400-1, a 2-layer GraphSAGE, DropEdge of one half.
+    Or its prediction from its own graph.  PAPER: Criteo's 39 fields and 2.65 million features, k =
+    24, embeddings of 10, a network of 10-400-400-1, a 2-layer GraphSAGE, DropEdge of one half.
     """
 
     n_rows: int
@@ -130,12 +161,20 @@ class ClickCase:
     n_kept: int = 24
     n_draws: int = 5
     hidden: tuple[int, int] = (400, 400)
+    device: str = "cpu"
 
-    unit = "ms/mini-batch"
+    def unit(self, bench: Bench) -> str:
+        """Of the times of `bench`."""
+        return "ms/mini-batch"
 
     def tiny(self) -> ClickCase:
         """The same kind of case, which takes no time and no memory."""
-        return ClickCase(8, 3, 40, n_kept=2, hidden=(4, 4))
+        return ClickCase(8, 3, 40, n_kept=2, hidden=(4, 4), device=self.device)
+
+    @property
+    def n_warm(self) -> int:
+        """Mini-batches of a run that come before the clock: a GPU's kernels are recorded first."""
+        return 1 if self.device == "cpu" else 4
 
     def field_of(self) -> NDArray[np.int64]:
         """(D,) fields with cardinalities that grow geometrically, as Criteo's: 5 to a fifth."""
@@ -153,93 +192,110 @@ class ClickCase:
             ids = first + np.minimum(value.astype(np.int64), size - 1)
             yield ids.astype(np.int32), rng.integers(0, 2, self.n_rows)
 
+    def source(self) -> Iterator[tuple[NDArray[np.int32] | Tensor, NDArray[np.int64] | Tensor]]:
+        """The same on the device, where a GPU asks for it: a few of them, over and over."""
+        if self.device == "cpu":
+            return self.batches()
+        few = [
+            (torch.from_numpy(ids).to(self.device), torch.from_numpy(y).float().to(self.device))
+            for ids, y in itertools.islice(self.batches(), 3)
+        ]
+        return itertools.cycle(few)
+
     def model(self, backbone: Backbone | None = None) -> FATE:
         """As the paper's FATE-NN."""
         backbone = backbone or MLP(10, 1, self.hidden, batch_norm=True, dropout=0.5)
-        return FATE(self.n_features, backbone, GraphSAGE(10), recompose="all")
+        return FATE(self.n_features, backbone, GraphSAGE(10), recompose="all").to(self.device)
 
-    def ours(self, backbone: Backbone | None = None) -> Side:
-        """`train_stream`, graphs made in the time that is measured; batches are drawn before."""
-        model, source = self.model(backbone), self.batches()
+    def ours(self, bench: Bench = "train", backbone: Backbone | None = None) -> Side:
+        """`train_stream` or `predict_stream`; batches are drawn before, graphs made in the time."""
+        model, source = self.model(backbone), self.source()
         # WHY: nothing in advance, so that both sides have one thread.
         settings = StreamSettings(n_kept=self.n_kept, n_draws=self.n_draws, n_ahead=0)
 
         def run(n_batches: int) -> list[float]:
-            rows = list(itertools.islice(source, n_batches + 1))  # the first starts the clock
+            rows: Any = list(itertools.islice(source, n_batches + self.n_warm))
             ends: list[float] = []
-            train_stream(
-                model, lambda _: rows, settings, on_step=lambda _: ends.append(time.perf_counter())
-            )
-            return np.diff(ends).tolist()
+
+            def note(_: object) -> None:
+                ends.append(now(self.device))
+
+            if bench == "train":
+                train_stream(model, lambda _: rows, settings, device=self.device, on_step=note)
+            else:
+                for logits in predict_stream(model, rows, device=self.device, n_ahead=0):
+                    note(logits)
+            return np.diff(ends[self.n_warm - 1 :]).tolist()
 
         return run
 
-    def peer(self) -> Side:
+    def peer(self, bench: Bench = "train") -> Side:
         """The twin of PyTorch Geometric, on the same mini-batches as tensors."""
         from openfate.pyg_twin import CtrTwin
 
-        twin, source = (
-            CtrTwin(torch.from_numpy(self.field_of()), hidden=self.hidden),
-            self.batches(),
-        )
-        rng, fields = torch.Generator().manual_seed(0), torch.arange(self.n_fields)
+        at = self.device
+        twin = CtrTwin(torch.from_numpy(self.field_of()).to(at), hidden=self.hidden)
+        source, rng = self.source(), torch.Generator().manual_seed(0)
+        fields = torch.arange(self.n_fields)
 
         def mini_batch() -> float:
-            ids, y = next(source)
-            rows, labels = torch.from_numpy(ids).long(), torch.from_numpy(y).float()
-            kept = k_shot(fields, self.n_kept, self.n_draws, rng).float()
-            return _seconds(lambda: twin.mini_batch(rows, labels, kept))
+            ids, y = (torch.as_tensor(part, device=at) for part in next(source))
+            rows, labels = ids.long(), y.float()
+            kept = k_shot(fields, self.n_kept, self.n_draws, rng).float().to(at)
+            if bench == "train":
+                return _seconds(lambda: twin.mini_batch(rows, labels, kept), at)
+            return _seconds(lambda: twin.predict(rows), at)
 
-        return lambda n_batches: [mini_batch() for _ in range(n_batches)]
+        def run(n_batches: int) -> list[float]:
+            return [mini_batch() for _ in range(n_batches)]
 
-    def sides(self) -> Sides:
+        return run
+
+    def sides(self, bench: Bench = "train") -> Sides:
         """Both sides, and ours with the network of the peer, so that the rest is compared."""
-        same = self.ours(_TorchNetwork(self.hidden))
-        return {
-            "ours": (self.ours(), 3),
-            "ours_same_mlp": (same, 2),
-            "peer": (self.peer(), 1),
-        }
+        sides = {"ours": (self.ours(bench), 3), "peer": (self.peer(bench), 1)}
+        if bench == "train" and self.device == "cpu":
+            sides["ours_same_mlp"] = (self.ours(bench, _TorchNetwork(self.hidden)), 2)
+        return sides
 
-    def parts(self, repeats: int = 3) -> dict[str, float]:
-        """Milliseconds a mini-batch of ours that each part takes, timed on its own."""
-        model, watch, rng = self.model(), _Watch(), torch.Generator().manual_seed(0)
-        table = RowAdam(model.W.detach(), 1e-4)
-        theta = torch.optim.Adam(model.backbone.parameters(), 1e-4, fused=True)
-        rows = list(itertools.islice(self.batches(), repeats))
-        watch.start()
-        for ids, y in rows:
-            batch = Batch.of(ids, y)
-            watch("graph")
-            table.touch(batch.ids)
-            watch("embeddings")
-            assert batch.X.field_of is not None
-            fields = torch.arange(self.n_fields)
-            for kept in k_shot(fields, self.n_kept, self.n_draws, rng)[:, batch.X.field_of]:
-                edges = drop_edges(batch.X, 0.5, rng)
-                watch("drop_edge")
-                theta.zero_grad()
-                z = model.sums(batch.X, kept, edges, table.rows)
-                watch("extrapolator")
-                leaf = z.detach().requires_grad_()
-                log_loss(model.backbone(leaf), batch.y).backward()  # type: ignore[no-untyped-call]
-                watch("network, both ways")
-                z.backward(leaf.grad)  # type: ignore[no-untyped-call]
-                watch("extrapolator, back")
-                theta.step()
-                table.step()
-                watch("optimizer")
-            table.release()
-            watch("embeddings")
-        return watch.milliseconds(repeats)
+    def parts(self, bench: Bench = "train") -> dict[str, float]:
+        """Milliseconds a mini-batch of each part of ours."""
+        if self.device == "cuda":
+            run, n_batches = self.ours(bench), 6
+            run(1)
+            return kernel_parts(lambda: run(n_batches - self.n_warm), n_batches)
+        rows = list(itertools.islice(self.batches(), 3))
+        if bench == "infer":
+            return click_prediction_parts(self.model(), rows)
+        return click_parts(self.model(), rows, self.n_kept, self.n_draws)
+
+    def floors(self, bench: Bench = "train") -> dict[str, Floor]:
+        """The least that each part must do."""
+        n_touched = len(np.unique(next(self.batches())[0]))
+        n_steps = self.n_draws if bench == "train" else 0
+        return clicks_floor(self.n_rows, self.n_fields, n_touched, self.hidden, n_steps)
 
 
-CASES: dict[str, UciCase | ClickCase] = {
+Case = UciCase | ClickCase
+CASES: dict[str, Case] = {
     "uci-robot": UciCase(n_rows=3273, n_features=118, per_row=12.0, n_classes=4),
     "uci-github": UciCase(n_rows=22620, n_features=2002, per_row=9.2, n_classes=2),
     "ctr-cpu-2k": ClickCase(n_rows=2_000),
     "ctr-cpu-10k": ClickCase(n_rows=10_000),
+    "ctr-gpu-100k": ClickCase(n_rows=100_000, device="cuda"),
+    "ctr-gpu-1m": ClickCase(n_rows=1_000_000, device="cuda"),
 }
+
+
+def cases_of(device: str) -> tuple[str, ...]:
+    """The names of the cases that are for a device.
+
+    Examples
+    --------
+    >>> cases_of("cuda")
+    ('ctr-gpu-100k', 'ctr-gpu-1m')
+    """
+    return tuple(name for name, case in CASES.items() if case.device == device)
 
 
 class _TorchNetwork(Backbone):
@@ -256,26 +312,12 @@ class _TorchNetwork(Backbone):
         return out
 
 
-class _Watch:
-    """Adds up the time since the last call by name."""
-
-    def __init__(self) -> None:
-        self.total: dict[str, float] = {}
-        self.start()
-
-    def start(self) -> None:
-        self.at = time.perf_counter()
-
-    def __call__(self, part: str) -> None:
-        now = time.perf_counter()
-        self.total[part] = self.total.get(part, 0.0) + now - self.at
-        self.at = now
-
-    def milliseconds(self, repeats: int) -> dict[str, float]:
-        return {part: round(seconds / repeats * 1e3, 3) for part, seconds in self.total.items()}
+def _entries(X: MultiHot) -> tuple[Tensor, Tensor]:
+    """Row and feature of each entry, int64."""
+    return torch.from_numpy(X.row_of), torch.from_numpy(X.ids.astype(np.int64))
 
 
-def _seconds(run: Callable[[], None]) -> float:
-    started = time.perf_counter()
+def _seconds(run: Callable[[], object], device: str = "cpu") -> float:
+    started = now(device)
     run()
-    return time.perf_counter() - started
+    return now(device) - started

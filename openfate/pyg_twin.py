@@ -71,6 +71,21 @@ class UciTwin:
             self.fast.step()
         self.slow.step()
 
+    @torch.no_grad()
+    def predict(self, row: Tensor, feature: Tensor, shape: tuple[int, int]) -> Tensor:
+        """Logits of the rows of another table, whose features from D on are new."""
+        n_rows, n_features = shape
+        W = torch.cat([self.W, self.W.new_zeros(n_features - self.n_features, self.W.size(1))])
+        states = torch.cat([W, W.new_zeros(n_rows, W.size(1))])
+        edges = _both_directions(row + n_features, feature)
+        for conv in self.gnn:
+            states = conv(states, edges)
+        W[self.n_features :] = states[self.n_features : n_features]
+        # WHY: a dense table, as in training, would have to be made of the later rows first.
+        sums = W.new_zeros(n_rows, W.size(1)).index_add_(0, row, W[feature])
+        logits: Tensor = self.net(sums)
+        return logits
+
 
 class CtrTwin:
     """Algorithm 1 on rows of one id for each field, `field_of` (D,) being the field of each id."""
@@ -101,18 +116,27 @@ class CtrTwin:
         self.slow.zero_grad()
         for kept in kept_fields:
             self.fast.zero_grad()
-            loss = F.binary_cross_entropy_with_logits(self._logits(ids, kept), y)
+            loss = F.binary_cross_entropy_with_logits(self._logits(ids, kept, self.drop_edge), y)
             loss.backward()  # type: ignore[no-untyped-call]
             self.fast.step()
         self.slow.step()
 
-    def _logits(self, ids: Tensor, kept: Tensor) -> Tensor:
+    @torch.no_grad()
+    def predict(self, ids: Tensor) -> Tensor:
+        """Logits (B,) of rows (B, d) from their own graph, on the host."""
+        self.net.eval()
+        return self._logits(ids, torch.ones(ids.size(1), device=ids.device)).cpu()
+
+    def _logits(self, ids: Tensor, kept: Tensor, drop_edge: float = 0.0) -> Tensor:
         n_rows, d = ids.shape
         states = self.W * kept[self.field_of][:, None]
         states = torch.cat([states, self.W.new_zeros(n_rows, self.W.size(1))])
         row = torch.arange(n_rows, device=ids.device).repeat_interleave(d) + len(self.W)
-        edge = torch.rand(len(row), device=ids.device) >= self.drop_edge
-        edges = _both_directions(row[edge], ids.reshape(-1)[edge])
+        feature = ids.reshape(-1)
+        if drop_edge:
+            edge = torch.rand(len(row), device=ids.device) >= drop_edge
+            row, feature = row[edge], feature[edge]
+        edges = _both_directions(row, feature)
         for conv in self.gnn:
             states = conv(states, edges)
         out: Tensor = self.net(states[ids].sum(1)).view(-1)

@@ -6,14 +6,17 @@ import pytest
 import torch
 from reference import assert_near
 
-from openfate import bench
+from openfate import bench, bench_memory, bench_scale
 from openfate.bench_cases import CASES, ClickCase, UciCase
+from openfate.bench_epoch import Drawers
+from openfate.bench_floor import Floor, Peaks, clicks_floor
+from openfate.data.clicks.synthetic import SyntheticStream
 from openfate.graph.bipartite import Bipartite, Edges
 from openfate.models import FATE, MLP, GraphSAGE
 
 KEYS = {
     *("case", "ours", "peer", "peer_name", "unit", "ratio"),
-    *("ours_bytes", "peer_bytes", "parts"),
+    *("ours_bytes", "peer_bytes", "parts", "floor_fraction"),
 }
 
 
@@ -42,32 +45,154 @@ def test_a_click_case_has_one_id_of_each_field_in_a_row(case):
 
 
 def test_click_cases_have_the_paper_s_shape():
-    for name, n_rows in [("ctr-cpu-2k", 2_000), ("ctr-cpu-10k", 10_000)]:
+    sizes = {"cpu-2k": 2_000, "cpu-10k": 10_000, "gpu-100k": 100_000, "gpu-1m": 1_000_000}
+    for name, n_rows in [(f"ctr-{size}", n_rows) for size, n_rows in sizes.items()]:
         case = CASES[name]
         assert (case.n_rows, case.n_fields, case.n_features) == (n_rows, 39, 2_650_000)
         assert (case.n_draws, case.n_kept, case.hidden) == (5, 24, (400, 400))
 
 
+@pytest.fixture
+def quick(tiny, monkeypatch):
+    """Tiny cases, and no processes: those that measure memory do not know of tiny cases."""
+    pytest.importorskip("torch_geometric", reason="the peer needs the extra `peers`")
+    for module in (bench, bench_scale):
+        monkeypatch.setattr(module, "peak_bytes", lambda case, name, side: 1000)
+    monkeypatch.setattr(bench.Peaks, "measure", lambda device: bench.Peaks(1e10, 1e11))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
 @pytest.mark.parametrize("name", ["uci-robot", "ctr-cpu-2k"])
-def test_bench_prints_ours_the_peer_and_their_ratio(name, tiny, capsys, monkeypatch):
-    pytest.importorskip("torch_geometric", reason="the peer needs the extra `peers`")
-    # Memory is measured in processes of their own, which do not know of tiny cases.
-    monkeypatch.setattr(bench, "_peak_bytes", lambda case, side: None)
-    assert bench.main(["train", "--cases", name, "--repeats", "1", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    clicks = {"ours_same_mlp", "ratio_same_mlp"} if name != "uci-robot" else set()
-    assert set(row) == KEYS | clicks
+@pytest.mark.parametrize("command", ["train", "infer"])
+def test_bench_prints_ours_the_peer_and_their_ratio(command, name, quick, capsys):
+    assert bench.main([command, "--cases", name, "--repeats", "1", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    (row,) = result["rows"]
+    same = {"ours_same_mlp", "ratio_same_mlp"} if (command, name[:3]) == ("train", "ctr") else set()
+    assert set(row) == KEYS | same
     assert row["ratio"] == pytest.approx(row["peer"] / row["ours"], rel=0.02)
-    assert {"drop_edge", "optimizer"} <= set(row["parts"])
-    assert name in bench.describe({"rows": [row], "threads": 1})
+    assert {"sums", "network"} <= set(row["parts"])
+    assert ("optimizer" in row["parts"]) == (command == "train")
+    assert set(row["floor_fraction"]) <= set(row["parts"]) and "sums" in row["floor_fraction"]
+    assert name in bench.describe(result)
+    assert {"machine", "commit", "load_average", "versions", "command", "peaks"} <= set(result)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
+def test_a_result_is_written_under_a_name_of_its_own(quick, capsys, tmp_path):
+    words = ["train", "--cases", "uci-robot", "--repeats", "1", "--json", "--out", str(tmp_path)]
+    assert bench.main(words) == 0
+    printed = json.loads(capsys.readouterr().out)
+    (path,) = tmp_path.iterdir()
+    assert json.loads(path.read_text()) == printed
+    names = [printed["bench"], "cpu", printed["date"], printed["commit"] or "release"]
+    assert path.name == "-".join(names) + ".json"
+
+
+def test_a_folder_that_is_not_there_is_refused_before_anything_runs(capsys):
+    assert bench.main(["train", "--out", "nowhere/at-all"]) == 2
+    assert "--out nowhere/at-all: there is no folder" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 @pytest.mark.parametrize("name", ["uci-robot", "ctr-cpu-2k"])
 def test_the_peak_memory_of_a_side_is_printed_in_bytes(name, tiny, capsys):
-    assert bench.main(["memory", name, "ours"]) == 0
+    assert bench.main(["memory", name, "train", "ours"]) == 0
     assert int(capsys.readouterr().out) >= 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+def test_memory_is_measured_in_a_process_that_is_told_the_whole_case():
+    case = ClickCase(50_000, 3, 400_000, n_kept=2, hidden=(4, 4))
+    n_bytes = bench_memory.peak_bytes(case, "infer", "ours")
+    # W alone has 16 MB, the ids of a batch 0.6; the rest of the library is not counted.
+    assert n_bytes is not None and 8e6 < n_bytes < 3e8
+
+
+def test_a_case_of_another_device_is_refused(capsys):
+    assert bench.main(["train", "--cases", "ctr-gpu-1m"]) == 2
+    assert "case 'ctr-gpu-1m' is for the device cuda" in capsys.readouterr().err
+    if not torch.cuda.is_available():
+        assert bench.main(["train", "--device", "cuda"]) == 2
+        assert "no GPU that torch can use" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
+@pytest.mark.parametrize("command", ["train", "infer"])
+def test_bench_on_a_gpu(command, quick, capsys):
+    words = [command, "--device", "cuda", "--cases", "ctr-gpu-100k", "--repeats", "1", "--json"]
+    assert bench.main(words) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["ours"] > 0 and row["peer"] > 0 and row["parts"]
+
+
+# ---- floors --------------------------------------------------------------------------------
+
+
+def test_the_floor_of_clicks_is_that_of_the_paper_notes():
+    """98.6 GFLOP of the network for a step, there and back, at B = 1e5; 36 U H bytes of Adam."""
+    floors = clicks_floor(100_000, 39, 200_000, (400, 400), n_steps=1)
+    assert floors["network"].flops == pytest.approx(98.6e9, rel=0.01)
+    assert floors["optimizer"].n_bytes == 36 * 200_000 * 10
+    assert floors["network"].milliseconds(Peaks(1e12, 98.6e12)) == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_floor_is_the_longer_of_moving_and_multiplying():
+    assert Floor(n_bytes=2e9, flops=1e9).milliseconds(Peaks(1e9, 1e9)) == 2000
+    assert Floor(n_bytes=1e9, flops=3e9).milliseconds(Peaks(1e9, 1e9)) == 3000
+
+
+def test_peaks_of_this_machine_are_positive():
+    peaks = Peaks.measure(n_numbers=2**16)
+    assert peaks.bytes_per_second > 0 and peaks.flops > 0
+
+
+# ---- scale and epoch -----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
+def test_scale_measures_every_size_on_both_sides(quick, capsys):
+    words = ["scale", "--rows", "10,2e1", "--fields", "2,3", "--features", "60", "--repeats", "1"]
+    assert bench.main(words) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == 4 * 2 * 2
+    shapes = {(row["against"], row["n_rows"], row["n_fields"]) for row in rows}
+    assert shapes == {("rows", 10, 39), ("rows", 20, 39), ("fields", 10, 2), ("fields", 10, 3)}
+    assert all(row["ms"] > 0 and row["bytes"] == 1000 for row in rows)
+
+
+@pytest.mark.parametrize("text", ["1e5,x", "0", "2.5", "inf", ""])
+def test_sizes_that_are_no_whole_numbers_are_refused(text, capsys):
+    assert bench.main(["scale", "--rows", text]) == 2
+    assert "give whole numbers from 1" in capsys.readouterr().err
+
+
+def test_an_epoch_learns_from_rows_that_processes_draw(capsys):
+    words = ["epoch", "--rows", "5000", "--batch-rows", "1000", "--features", "2000"]
+    assert bench.main([*words, "--workers", "2", "--device", "cpu", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["n_rows"] == 5000 and row["rows_per_second"] > 0
+    assert row["drawing"]["rows_per_second"] > 0 and row["drawing_share"] > 0
+    assert 0.2 < row["validation"]["base_rate"] < 0.3
+    assert 0 < row["validation"]["auc"] < row["validation"]["auc_of_the_true_logits"]
+
+
+def test_drawn_batches_are_the_stream_s_own():
+    log = {"n_rows": 80_000, "n_features": 2000, "n_days": 2}
+    stream = SyntheticStream(**log)
+    with Drawers(log, len(stream.fields), n_workers=1) as drawers:
+        ours = list(drawers.batches(40_000, 15_000))
+    for (ids, y), (want_ids, want_y) in zip(ours, stream.batches("train", 15_000), strict=True):
+        assert np.array_equal(ids, want_ids) and np.array_equal(y, want_y)
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"), [("--rows", "--rows 1: give 2"), ("--batch-rows", "--batch-rows 1: give")]
+)
+def test_an_epoch_of_nothing_is_refused(flag, message, capsys):
+    assert bench.main(["epoch", "--device", "cpu", flag, "1"]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
@@ -89,6 +214,32 @@ def test_the_twin_computes_the_same_logits_as_ours():
     X, touched = Bipartite.from_fixed(torch.from_numpy(ids))
     logits = ours(X, kept.bool()[X.field_of], Edges.of(X), ours.W[touched.long()])[:, 0]
     assert_near(logits, twin._logits(torch.from_numpy(ids).long(), kept), 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
+def test_the_twin_predicts_later_rows_as_ours_does():
+    twins = pytest.importorskip("openfate.pyg_twin", reason="the peer needs the extra `peers`")
+    case = UciCase(30, 12, 3.0, 2)
+    (X, y), later = case.table(), case.later_rows()
+    entries = [torch.from_numpy(part.astype(np.int64)) for part in (X.row_of, X.ids)]
+    twin = twins.UciTwin(*entries, (30, 12), torch.from_numpy(y), 2)
+    ours = case.model().eval()
+    ours.W.data.copy_(twin.W.data)
+    for layer, place in zip(ours.backbone.layers, (0, 2, 4), strict=True):
+        layer.load_state_dict(twin.net[place].state_dict())
+    for P, conv in zip(ours.extrapolator.P, twin.gnn, strict=True):
+        P.data.copy_(conv.lin.weight.data.T)
+    graph = Bipartite.from_multihot(later)
+    entries = [torch.from_numpy(part.astype(np.int64)) for part in (later.row_of, later.ids)]
+    theirs = twin.predict(*entries, (later.n_rows, later.n_features))
+    assert_near(ours.predict(graph, ours.extrapolate(graph)), theirs, 1e-5)
+
+
+def test_half_of_the_features_of_later_rows_are_new():
+    case = CASES["uci-robot"]
+    X = case.later_rows()
+    assert (X.n_rows, X.n_features) == (case.n_rows // 3, 2 * case.n_features)
+    assert (X.ids >= case.n_features).mean() == pytest.approx(0.5, abs=0.1)
 
 
 def test_an_unknown_case_is_refused(capsys):

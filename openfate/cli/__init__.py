@@ -38,7 +38,7 @@ for _command in (
     *(research.demo, research.fetch, research.prepare),
 ):
     app.command()(_command)
-for _experiment in (clicks.ctr, paper.ablation, paper.generalization):
+for _experiment in (clicks.ctr, paper.ablation, paper.generalization, speed.scalability):
     experiments.experiment.command()(_experiment)
 experiments.experiment.command("map")(paper.map_)
 app.add_typer(experiments.experiment, name="experiment")

@@ -1,33 +1,117 @@
-"""Speed: ours beside a peer."""
+"""Speed: ours beside a peer, and how it grows (`openfate experiment scalability`)."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openfate.cli.flags import Json, names_in
 from openfate.errors import InputError
 
-__all__ = ["bench"]
+if TYPE_CHECKING:
+    from openfate.bench_cases import Bench
+
+__all__ = ["bench", "scalability"]
 
 bench = typer.Typer(help="Ours beside a peer, in one run, as ratios.", no_args_is_help=True)
+
+Cases = Annotated[
+    str | None,
+    typer.Option(
+        help="Names, comma-separated [default: those of the device]. cpu: uci-robot, uci-github, "
+        "ctr-cpu-2k, ctr-cpu-10k; cuda: ctr-gpu-100k, ctr-gpu-1m."
+    ),
+]
+Repeats = Annotated[int, typer.Option(min=1, help="Rounds of both sides in turn.")]
+Threads = Annotated[int, typer.Option(min=1, help="Threads of both sides.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Also write the result: a .json file, or a folder for one.")
+]
 
 
 @bench.command("train")
 def bench_train(
-    cases: Annotated[
-        str, typer.Option(help="Names, comma-separated.")
-    ] = "uci-robot,uci-github,ctr-cpu-2k,ctr-cpu-10k",
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds of both sides in turn.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of both sides.")] = 1,
+    cases: Cases = None,
+    repeats: Repeats = 5,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    out: Out = None,
     as_json: Json = False,
 ) -> None:
-    """Algorithm 1 on the CPU, an epoch or a mini-batch, ours against PyTorch Geometric."""
-    from openfate import bench as benchmark
+    """Algorithm 1, an epoch or a mini-batch, ours against PyTorch Geometric."""
+    _bench("train", cases, repeats, threads, device, out, as_json)
 
-    if not names_in(cases):
+
+@bench.command("infer")
+def bench_infer(
+    cases: Cases = None,
+    repeats: Repeats = 5,
+    threads: Threads = 1,
+    device: Device = "cpu",
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """Prediction of rows with new features, ours against PyTorch Geometric."""
+    _bench("infer", cases, repeats, threads, device, out, as_json)
+
+
+def _bench(
+    name: Bench,
+    cases: str | None,
+    repeats: int,
+    threads: int,
+    device: str,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from openfate.bench import bench_sides, describe
+    from openfate.bench_record import check_out, write_result
+
+    names = None if cases is None else names_in(cases)
+    if names is not None and not names:
         raise InputError("--cases is empty: name one or more.")
-    result = benchmark.bench_train(names_in(cases), repeats, threads)
-    print(json.dumps(result) if as_json else benchmark.describe(result))
+    check_out(out)
+    result = bench_sides(name, names, repeats, threads, device)
+    if out is not None:
+        print(write_result(result, out), file=sys.stderr)
+    print(json.dumps(result) if as_json else describe(result))
+
+
+def scalability(
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            help="What `python -m openfate.bench scale --out FILE` wrote, on a GPU perhaps "
+            "[default: measure now, on the CPU]."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/scalability"),
+    as_json: Json = False,
+) -> None:
+    """Time and memory of a mini-batch against its rows and its fields, with lines fitted."""
+    from openfate.experiments.scalability import fit_lines, read_measured, write_report
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out}: a file is in the way; give a folder.")
+    if measured is None:
+        from openfate.bench_scale import bench_scale
+
+        result = bench_scale()
+    else:
+        result = read_measured(measured)
+    fits = fit_lines(result["rows"])
+    paths = write_report(result, out, shlex.join(["openfate", *sys.argv[1:]]))
+    if as_json:
+        print(json.dumps({"experiment": "scalability", "folder": str(out), "rows": fits}))
+        return
+    print(f"{'against':<8} {'bench':<6} {'side':<5} {'quantity':<8} {'slope':>12} {'R2':>8}")
+    for fit in fits:
+        words = f"{fit['against']:<8} {fit['bench']:<6} {fit['side']:<5} {fit['quantity']:<8}"
+        print(f"{words} {fit['slope']:>12.4g} {fit['r2']:>8.4f}")
+    print("\n".join(map(str, paths)))

@@ -110,7 +110,7 @@ class _FeaturesToCells(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         graph = ctx.graph
         heard = pad(grads[0].flatten(0, 1).flatten(1))  # (N F + 1, ...)
-        index = ctx.cell.index_select(0, graph.by_feature).int()
+        index = ctx.cell.index_select(0, graph.feature_order()).int()
         sums = segment_sums(heard, index, graph.feature_ptr, graph.value_by_feature)[1:]
         return sums.view(ctx.shape), None, None
 

@@ -164,6 +164,20 @@ class MLP(Backbone):
         # round on a CPU, and so is BatchNorm; the logits are handed on as a view, and the loss
         # reads them in this order.
         h = z.reshape(-1, self.n_inputs).T
+        if self._is_plain(z):
+            pairs = ((layer.weight, layer.bias) for layer in self.layers)
+            h = _PlainLayers.apply(h, *itertools.chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
+        else:
+            h = self._layers(h)
+        return h.T.view(*z.shape[:-1], self.n_outputs)
+
+    def _is_plain(self, z: Tensor) -> bool:
+        """Whether this is a training step of nothing but layers and ReLU, in full precision."""
+        drops = self.norms or self.dropout or torch.is_autocast_enabled(z.device.type)
+        return self.training and not drops and torch.is_grad_enabled()
+
+    def _layers(self, h: Tensor) -> Tensor:
+        """(n_inputs, N) -> (n_outputs, N)."""
         scale = 1.0
         for index, layer in enumerate(self.layers):
             h = self._affine(cast("nn.Linear", layer), h, scale)
@@ -174,7 +188,7 @@ class MLP(Backbone):
             h = h.relu()
             if self.training and self.dropout:
                 h, scale = drop(h, self.dropout), 1 / (1 - self.dropout)
-        return h.T.view(*z.shape[:-1], self.n_outputs)
+        return h
 
     def about(self) -> dict[str, Any]:
         """As every backbone's."""
@@ -194,6 +208,37 @@ class MLP(Backbone):
         # WHY: what is left after Dropout is scaled up in the next weights, which are fewer numbers.
         weight = layer.weight if scale == 1 else layer.weight * scale
         return torch.addmm(layer.bias[:, None], weight, h)
+
+
+class _PlainLayers(torch.autograd.Function):
+    """`MLP._layers` without norms and Dropout, from (n_inputs, N) and weight, bias, weight, ...
+
+    WHY: one node of autograd, whose written backward never multiplies by a thin matrix that lies
+    the slow way round: it takes half as long as torch's own on 20,000 rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, *parameters: Tensor) -> Tensor:
+        inputs, last = [], len(parameters) // 2 - 1
+        for index in range(last + 1):
+            inputs.append(h)
+            h = torch.addmm(parameters[2 * index + 1][:, None], parameters[2 * index], h)
+            if index < last:
+                h.relu_()
+        ctx.save_for_backward(*inputs, *parameters[::2])
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        grad, saved = grads[0], ctx.saved_tensors
+        inputs, weights = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+        of_parameters: list[Tensor] = []
+        for index in reversed(range(len(inputs))):
+            if index < len(inputs) - 1:
+                grad = torch.ops.aten.threshold_backward(grad, inputs[index + 1], 0)  # of ReLU
+            of_parameters = [grad @ inputs[index].T, grad.sum(1), *of_parameters]
+            grad = weights[index].T @ grad
+        return grad, *of_parameters
 
 
 def drop(h: Tensor, p: float) -> Tensor:

@@ -78,19 +78,59 @@ class GCN(nn.Module):
     def forward(self, states: Tensor, edges: Edges) -> Tensor:
         """States of the features after L layers."""
         walked, constants = walk(states, edges, self.n_layers, constant=self.bias is not None)
-        # Row block 0 is P_1 ... P_L; below it row l is bias_l P_{l+1} ... P_L: a bias added at
-        # layer l walks the L - l steps that are left as a constant signal.
-        weights: Tensor = self.P[0]
-        biases = self.bias.chunk(self.n_layers) if self.bias is not None else ()
-        for layer, P in enumerate(self.P):
-            weights = weights @ P if layer else weights
-            weights = torch.cat([weights, *biases[layer : layer + 1]])
-        width = states.size(-1)
+        # WHY: a written backward does not know of autocast; these products are small.
+        with torch.autocast(states.device.type, enabled=False):
+            out: Tensor = _Product.apply(walked, constants, self.bias, *self.P)  # type: ignore[no-untyped-call]
+        return out
+
+
+class _Product(torch.autograd.Function):
+    """walked (D, .., H) times P_1 ... P_L, plus what the biases become.
+
+    A bias that is added at layer l walks the L - l steps that are left as a constant signal, and
+    meets P_{l+1} ... P_L.  WHY: one node of autograd with a written backward; on the paper's small
+    tables a dozen nodes take longer than all sums over the graph.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, walked: Tensor, constants: Tensor, bias: Tensor | None, *P: Tensor
+    ) -> Tensor:
+        # Row block 0 of `weights` is P_1 ... P_L; below it row l is bias_l P_{l+1} ... P_L.
+        weights, before, width = P[0], [], walked.size(-1)
+        for layer in range(len(P)):
+            if layer:
+                before.append(weights)
+                weights = weights @ P[layer]
+            if bias is not None:
+                weights = torch.cat([weights, bias[layer : layer + 1]])
         out = walked @ weights[:width]
-        if self.bias is None:
-            return out
-        term = constants.flip(1) @ weights[width:]  # (D, L) (L, H)
-        return out + term.view(len(term), *[1] * (out.dim() - 2), width)
+        signal = constants.flip(1)  # (D, L), empty without biases
+        ctx.save_for_backward(walked, signal, weights, *P, *before)
+        ctx.n_layers = len(P)
+        if bias is not None:
+            term = signal @ weights[width:]
+            out += term.view(len(term), *[1] * (out.dim() - 2), width)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        walked, signal, weights, *rest = ctx.saved_tensors
+        P, before = rest[: ctx.n_layers], rest[ctx.n_layers :]
+        grad, width = grads[0], walked.size(-1)
+        of_walked = grad @ weights[:width].T
+        summed = grad.flatten(1, -2).sum(1) if grad.dim() > 2 else grad
+        of_weights = walked.reshape(-1, width).T @ grad.reshape(-1, width)
+        of_weights = torch.cat([of_weights, signal.T @ summed])
+        of_P, of_bias = [], []
+        for layer in reversed(range(ctx.n_layers)):
+            of_bias.append(of_weights[width + layer :])  # one row, or none
+            of_weights = of_weights[: width + layer]
+            if layer:
+                of_P.append(before[layer - 1].T @ of_weights)
+                of_weights = of_weights @ P[layer].T
+        biases = torch.cat(of_bias[::-1]) if len(weights) > width else None
+        return of_walked, None, biases, of_weights, *of_P[::-1]
 
 
 class SGC(nn.Module):

@@ -112,7 +112,7 @@ class FATE(nn.Module):
         W = self.W if W is None else W
         if kept.dim() == 2:
             W = W[:, None]  # (D, 1, H)
-        W_hat = self._complete(W, kept[..., None].to(W.dtype), edges)
+        W_hat = self._complete(W, kept[..., None], edges)
         return self.backbone.sums(X, W_hat, W if self.backbone.reads_own else None)
 
     @torch.no_grad()
@@ -134,9 +134,9 @@ class FATE(nn.Module):
         W = self._with_new(graph.n_features)
         if self.extrapolator is None:
             return W
-        observed = (torch.arange(len(W), device=W.device) < len(self.W)).to(W.dtype)[:, None]
-        W_hat = self._complete(W, observed, Edges.of(graph))
-        alone = (graph.feature_degree == 0) & (observed[:, 0] == 0)
+        observed = torch.arange(len(W), device=W.device) < len(self.W)
+        W_hat = self._complete(W, observed[:, None], Edges.of(graph))
+        alone = (graph.feature_degree == 0) & ~observed
         W_hat[alone] = 0
         if field_of is not None:
             H = self.backbone.width
@@ -153,14 +153,14 @@ class FATE(nn.Module):
         return torch.cat([self.W, self.W.new_zeros(n_features - len(self.W), self.W.size(1))])
 
     def _complete(self, W: Tensor, own: Tensor, edges: Edges) -> Tensor:
-        """W_hat; `own` (D, .., 1) is one where a feature's own embedding may be used."""
+        """W_hat; `own` (D, .., 1) is True where a feature's own embedding may be used."""
         W = W * own
         if self.extrapolator is None:
             return W
         H = self.backbone.width
         states = W[..., :H]
         out = self.extrapolator(states, edges)
-        W_hat: Tensor = out if self.recompose == "all" else states + out * (1 - own)
+        W_hat: Tensor = out if self.recompose == "all" else torch.where(own, states, out)
         return torch.cat([W_hat, W[..., H:]], -1) if self.backbone.n_own else W_hat
 
 

@@ -196,6 +196,8 @@ def unfit(model: FATE, device: Device) -> str | None:
         return f"widths {net.width} and {hidden} are not at most {MAX_WIDTH} and {MAX_HIDDEN}"
     if type(g) is not GraphSAGE or g.n_layers != 2:
         return f"the extrapolator is {type(g).__name__}, not a GraphSAGE of 2 layers"
+    if g.log_prior is not None:
+        return "the GraphSAGE has prior_rows"
     if model.recompose != "all":
         return f"recompose={model.recompose!r}, not 'all'"
     return None

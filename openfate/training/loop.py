@@ -28,6 +28,7 @@ from openfate.models.fate import FATE, field_means
 from openfate.training.dropedge import drop_edges
 from openfate.training.losses import mean_loss
 from openfate.training.masking import k_shot, leave_out, n_fold
+from openfate.training.optim import LeanAdam
 from openfate.training.rows import Rows, check_rows
 from openfate.training.settings import Settings
 
@@ -146,9 +147,9 @@ def train(
         later = check_rows(model, settings.loss, "validation", *validation)
     model.to(device)
     run = _Run(model, rows, settings, field_of, seed, device)
-    backbone = torch.optim.Adam([model.W, *model.backbone.parameters()], settings.lr, fused=True)
-    omega = list(model.extrapolator.parameters()) if model.extrapolator is not None else []
-    extrapolator = torch.optim.Adam(omega or [torch.zeros(1)], settings.lr_extrapolator, fused=True)
+    backbone = LeanAdam([model.W, *model.backbone.parameters()], settings.lr)
+    omega = model.extrapolator.parameters() if model.extrapolator is not None else []
+    extrapolator = LeanAdam(omega, settings.lr_extrapolator)
     views = run.validation_views(later) if later is not None else None
 
     history, started = History(untrained=run.untrained.tolist()), time.perf_counter()
@@ -368,8 +369,15 @@ class _Run:
         history.epochs.append(Epoch(number, train_loss, validation_loss))
         if views is None or validation_loss < self.best_loss:
             self.best_loss, history.best_epoch = validation_loss, number
-            state = self.model.state_dict()
+            self.keep_best()
+
+    def keep_best(self) -> None:
+        """Note the weights as they are now."""
+        state = self.model.state_dict()
+        if self.best_state is None:
             self.best_state = {name: value.clone() for name, value in state.items()}
+        else:  # WHY: one call that copies in place; clones of a small model take longer than a step
+            torch._foreach_copy_(list(self.best_state.values()), list(state.values()))
 
     def out_of_patience(self, history: History) -> bool:
         """Whether epochs are left but none of the last ones was better than the best."""

@@ -41,6 +41,15 @@ def test_gradients_equal_those_of_the_sequence():
         assert_near(mine, other, 1e-12)
 
 
+def test_the_network_of_a_step_is_that_of_a_prediction():
+    """A step writes its own backward; a prediction, and a step in half precision, do not."""
+    torch.manual_seed(0)
+    mlp, z = MLP(6, 3), torch.randn(7, 6)
+    assert torch.equal(mlp(z), mlp.eval()(z))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert mlp.train()(z).dtype == torch.bfloat16
+
+
 def test_a_strided_input_gives_the_same_logits():
     torch.manual_seed(0)
     mlp, z = MLP(4, 2), torch.randn(4, 5)

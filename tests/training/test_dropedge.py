@@ -20,9 +20,16 @@ def dropped(rho: float, graph: Bipartite = FULL, seed: int = 0, directed: bool =
     return drop_edges(graph, rho, generator, directed)
 
 
+def left_of(graph: Bipartite) -> Tensor:
+    """(N D,) one where an edge of a full table is left, in row order."""
+    row = torch.arange(graph.n_rows).repeat_interleave(graph.row_ptr.diff()[1:].cpu())
+    left = torch.zeros(graph.n_rows, graph.n_features, dtype=torch.float64)
+    left[row, graph.feature.cpu().long() - 1] = 1
+    return left.flatten()
+
+
 def kept(edges: Edges) -> Tensor:
-    """(E,) one where an edge is left, in row order."""
-    return (edges.to_rows.feature > 0).double()
+    return left_of(edges.to_rows)
 
 
 def assert_share(kept: Tensor, p: float) -> None:
@@ -46,7 +53,7 @@ def test_rho_one_leaves_no_edge(directed, device):
 @pytest.mark.parametrize("rho", [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
 def test_each_edge_is_left_with_probability_one_minus_rho(rho, device):
     graph = bipartite(torch.ones(N_EDGES // 8, 8), device)
-    left = kept(dropped(rho, graph)).cpu()
+    left = kept(dropped(rho, graph))
     assert_share(left, 1 - rho)
     for place in range(4):  # four edges share a draw: none is favoured
         assert_share(left[place::4], 1 - rho)
@@ -71,10 +78,10 @@ def test_both_directions_see_the_same_edges(seed):
 
 def test_directed_edges_are_dropped_apart():
     edges = dropped(0.5, directed=True)
-    to_rows, to_features = (graph.feature > 0 for graph in (edges.to_rows, edges.to_features))
-    assert_share(to_rows.double(), 0.5)
-    assert_share(to_features.double(), 0.5)
-    assert_share((to_rows & to_features).double(), 0.25)
+    to_rows, to_features = left_of(edges.to_rows), left_of(edges.to_features)
+    assert_share(to_rows, 0.5)
+    assert_share(to_features, 0.5)
+    assert_share(to_rows * to_features, 0.25)
 
 
 def test_a_seed_repeats_its_edges_and_consecutive_draws_differ():

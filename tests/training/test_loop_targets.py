@@ -278,7 +278,7 @@ def test_mixed_precision_leaves_double_precision_alone():
     (X, y), plain, mixed = make_rows(), make_model(), make_model()
     train(plain, X, y, BASE)
     train(mixed, X, y, replace(BASE, mixed_precision=True))
-    assert distance(plain, mixed) == 0
+    assert distance(plain, mixed) < 1e-14  # the one writes its backward, the other does not
 
 
 @pytest.mark.parametrize("batch_size", [5, N])

@@ -1,0 +1,76 @@
+"""Peak memory of one side of a case, in a process of its own.
+
+On a CPU: the peak of the resident set over what the imports took.  On a GPU: what torch's allocator
+held at most.  `python -m openfate.bench memory CASE BENCH SIDE` is that process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from openfate.bench_cases import CASES, Bench, Case, ClickCase, UciCase
+from openfate.errors import InputError
+
+__all__ = ["peak_bytes", "print_memory"]
+
+
+def peak_bytes(case: Case, bench: Bench, side: str) -> int | None:
+    """Peak memory of a side in bytes; None where the system does not tell."""
+    kind = "uci" if isinstance(case, UciCase) else "clicks"
+    text = json.dumps({"kind": kind, **asdict(case)})
+    command = [sys.executable, "-m", "openfate.bench", "memory", text, bench, side]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
+
+
+def print_memory(case: str, bench: Bench, side: str) -> int:
+    """Run a side and print its peak memory; 1 where the system does not tell."""
+    big = _case_of(case)
+    # What torch loads on first use is not part of the run.
+    _run(big.tiny(), bench, side, 1)
+    if big.device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        _run(big, bench, side, 2)
+        print(torch.cuda.max_memory_allocated())
+        return 0
+    status = Path("/proc/self/status")
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
+    except OSError:
+        return 1
+    before = _kilobytes(status, "VmRSS")
+    _run(big, bench, side, 2)
+    print((_kilobytes(status, "VmHWM") - before) * 1024)
+    return 0
+
+
+def _case_of(text: str) -> Case:
+    """A case by its name, or from its JSON."""
+    if text in CASES:
+        return CASES[text]
+    try:
+        shape = json.loads(text)
+        kind = shape.pop("kind")
+        if kind == "uci":
+            return UciCase(**shape)
+        return ClickCase(**{**shape, "hidden": tuple(shape["hidden"])})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise InputError(
+            f"case {text!r} is unknown: choose from {', '.join(CASES)}, or give a case as JSON."
+        ) from None
+
+
+def _run(case: Case, bench: Bench, side: str, n_times: int) -> None:
+    (case.ours(bench) if side == "ours" else case.peer(bench))(n_times)
+
+
+def _kilobytes(status: Path, key: str) -> int:
+    line = next(line for line in status.read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1])
