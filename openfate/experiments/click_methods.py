@@ -38,7 +38,7 @@ from openfate.models.fate import FATE
 from openfate.models.interactions import DCN, DeepFM, WideDeep
 from openfate.openworld.evidence import Evidence, Floats
 from openfate.openworld.pooling import Pooling, score
-from openfate.training.batches import Batches, prepared
+from openfate.training.batches import Batch, Batches
 from openfate.training.metrics import StreamingAUC
 from openfate.training.settings import StreamSettings
 from openfate.training.stream import predict_stream, train_stream
@@ -318,7 +318,8 @@ class ClickTrial:
         X, P0, y = [], [], []
         D = self.clicks.n_observed
         logits = predict_stream(self.base_fit.model, self._batches(part), drop_new=True)
-        for (ids, labels), (z, _) in zip(self._batches(part), logits, strict=True):
+        for (table, _), (z, labels) in zip(self._batches(part), logits, strict=True):
+            ids = np.asarray(table)
             row, column = np.nonzero(ids >= D)
             new = ids[row, column] - D
             X.append(MultiHot.from_entries(row, new, len(ids), self.clicks.n_features - D))
@@ -410,7 +411,7 @@ def pooled_logits(model: FATE, batches: Batches) -> Floats:
     """
     model.eval()
     parts = []
-    for batch in prepared(batches, n_ahead=0):
+    for batch in itertools.starmap(Batch.of, batches):
         observed = batch.ids[batch.ids < len(model.W)]  # ids increase: these come first
         W, H = model.W[observed], model.backbone.width
         embedding = pooling(W[:, :H], batch.X)

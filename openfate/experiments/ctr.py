@@ -224,7 +224,8 @@ def new_share(clicks: Clicks, part: str) -> float:
     """The share of a part's cells whose feature is new."""
     new = cells = 0
     for ids, _ in clicks.batches(part, 100_000):
-        new, cells = new + int((np.asarray(ids) >= clicks.n_observed).sum()), cells + ids.size
+        table = np.asarray(ids)
+        new, cells = new + int((table >= clicks.n_observed).sum()), cells + table.size
     return new / cells
 
 

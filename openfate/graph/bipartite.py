@@ -182,7 +182,9 @@ class Bipartite:
 
     def with_values(self, value: Tensor) -> Bipartite:
         """The same edges, each with the value that (E,), ordered by row, tells."""
-        return replace(self, value=value, value_by_feature=value.index_select(0, self.by_feature))
+        return replace(
+            self, value=value, value_by_feature=value.index_select(0, self.feature_order())
+        )
 
     def with_squared_values(self) -> Bipartite:
         """The same edges, each with the square of its value."""
