@@ -40,8 +40,8 @@ PARTS = {
     "between sums": ("update_forward", "update_backward", "gather_kernel", "collect_kernel"),
     "network, products": ("gemm", "nvjet", "cutlass"),
     "network, passes": (
-        *("first_layer", "first_backward", "last_layer", "last_backward", "column_moments"),
-        *("moments", "add_pull", "predict"),
+        *("first_layer", "first_backward", "last_layer", "last_backward", "last_sums"),
+        *("column_moments", "moments", "add_pull", "predict"),
     ),
     "network, folding": ("fold_", "pull_kernel"),
     "optimizer": ("_adam_kernel", "_tick_kernel", "_where_kernel", "multi_tensor"),
