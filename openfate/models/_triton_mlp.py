@@ -31,7 +31,7 @@ __all__ = ["Network", "logits", "loss_and_gradients"]
 SHARDS = 264  # programs of a kernel that adds up over rows: two for each multiprocessor
 # Rows, columns and warps of a program: measured on an H200.
 FIRST_LAYER, COLUMN_TILE = (64, 64, 4), (16, 128, 4)
-LAST_LAYER = (8, 4)  # rows, warps
+LAST_LAYER = (8, 2)  # rows, warps
 PREDICT, PREDICT_PRECISE = (128, 256, 8), (64, 128, 4)
 FIRST_BACKWARD = (32, 4, 264)  # rows, warps, programs
 FIRST_BACKWARD_PRECISE = (16, 8, 132)

@@ -173,3 +173,22 @@ def test_an_unknown_mode_is_named():
     assert str(error.value) == (
         "adam='sparse' is unknown: choose one of ('exact', 'lazy', 'dense')."
     )
+
+
+def test_moments_can_be_brought_forward_too():
+    """Also those of a row that has arrived: only its moments still change."""
+    batches = touches(3, 20, 1.0)
+    still = torch.tensor([0])
+    batches += [(still, [torch.ones(1, C, dtype=torch.float64)] * 3)] * 100
+    ours = run_ours(start(), batches)
+    ours.settle(moments=True)
+    W = nn.Parameter(start())
+    dense = torch.optim.Adam([W], lr=LR)
+    for ids, grads in batches:
+        for grad in grads:
+            W.grad = torch.zeros_like(W).index_copy_(0, ids, grad)
+            dense.step()
+    state = dense.state[W]
+    assert_near(ours.m, state["exp_avg"], 1e-12)
+    assert_near(ours.v, state["exp_avg_sq"], 1e-12)
+    assert_near(ours.table, W.detach(), 1e-7)
