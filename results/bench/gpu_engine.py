@@ -9,6 +9,7 @@ A mini-batch is 5 steps of k-shot (k = 24) and one of the extrapolator.  All sid
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import statistics
 import sys
@@ -119,7 +120,7 @@ def train_ours(batches, n: int, profile: bool, **change) -> dict:
         made, lambda epoch: source, settings, device="cuda",
         on_step=lambda _: ends.append(time.perf_counter()),
     )  # fmt: skip
-    took = [1e3 * (b - a) for a, b in zip(ends, ends[1:], strict=False)][3:]
+    took = [1e3 * (b - a) for a, b in itertools.pairwise(ends)][3:]
     row = {"ms": statistics.median(took), "slowest_ms": max(took)}
     row["peak_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
     if profile:  # the same again, so that setting up is over when it counts
@@ -152,7 +153,7 @@ def infer_ours(batches, n: int, engine: str) -> dict:
     before, ends = clean(), []
     for _ in predict_stream(made, source, device="cuda", engine=engine):
         ends.append(time.perf_counter())
-    took = [1e3 * (b - a) for a, b in zip(ends, ends[1:], strict=False)][3:-1]
+    took = [1e3 * (b - a) for a, b in itertools.pairwise(ends)][3:-1]
     row = {"ms": statistics.median(took)}
     row["peak_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
     if engine == "fused":
