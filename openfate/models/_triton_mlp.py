@@ -31,6 +31,8 @@ __all__ = ["Network", "logits", "loss_and_gradients"]
 SHARDS = 264  # programs of a kernel that adds up over rows: two for each multiprocessor
 # Rows, columns and warps of a program: measured on an H200.
 FIRST_LAYER, COLUMN_TILE = (64, 64, 4), (16, 128, 4)
+LAST_LAYER = (8, 2)  # rows, warps
+PREDICT, PREDICT_PRECISE = (128, 256, 8), (64, 128, 4)
 FIRST_BACKWARD = (32, 4, 264)  # rows, warps, programs
 FIRST_BACKWARD_PRECISE = (16, 8, 132)
 
@@ -140,13 +142,15 @@ def loss_and_gradients(
     )  # fmt: skip
     # Output, loss, and sums for the way back.
     slopes, losses, sums = z.new_empty(B), z.new_empty(B), z.new_empty(SHARDS, 2)
-    kernels.last_layer[(triton.cdiv(B, 16),)](
+    last_rows, last_warps = LAST_LAYER
+    kernels.last_layer[(triton.cdiv(B, last_rows),)](
         out, A2, c2, w.w3, w.b3, y, slopes, losses, seeds, *drop.values, B,
-        h=h2, BLOCK=16, COLS=triton.next_power_of_2(h2), DROP=drop.on, num_warps=4,
+        h=h2, BLOCK=last_rows, COLS=triton.next_power_of_2(h2), DROP=drop.on,
+        num_warps=last_warps,
     )  # fmt: skip
     kernels.last_sums[(SHARDS, triton.cdiv(h2, cols))](
         out, A2, c2, slopes, losses, parts, sums, seeds, *drop.values, B,
-        h=h2, BLOCK=rows, COLS=cols, DROP=drop.on, num_warps=warps,
+        h=h2, BLOCK=rows // 2, COLS=cols, DROP=drop.on, num_warps=warps,
     )  # fmt: skip
     coefficients = z.new_empty(3, h2)
     kernels.fold_last[grid](
@@ -168,23 +172,23 @@ def loss_and_gradients(
 
 def logits(net: Network, z: Tensor) -> Tensor:
     """(B,) of z (B, P), with the running means and variances."""
-    w = net.weights
-    A1, A2 = (
-        w.gamma1 * (net.running.var1 + net.eps).rsqrt(),
-        w.gamma2 * (net.running.var2 + net.eps).rsqrt(),
-    )
-    V1 = F.pad(w.W1 * A1[:, None], (0, z.size(1) - w.W1.size(1)))
-    x1 = z.new_empty(len(z), len(V1))
-    never = _dropout(0.0)
-    mean = z.new_zeros(_augmented(z.size(1)))
-    _first_layer(z, mean, V1, w.beta1 + A1 * (w.b1 - net.running.mean1), x1, z, never)
-    y = x1 @ w.W2.T
-    out, h2 = z.new_empty(len(z)), len(w.W2)
-    kernels.predict[(triton.cdiv(len(z), 16),)](
-        y, A2, w.beta2 + A2 * (w.b2 - net.running.mean2), w.w3, w.b3, out, len(z),
-        h=h2, BLOCK=16, COLS=triton.next_power_of_2(h2), num_warps=4,
+    w, r, P = net.weights, net.running, z.size(1)
+    A1, A2 = w.gamma1 * (r.var1 + net.eps).rsqrt(), w.gamma2 * (r.var2 + net.eps).rsqrt()
+    V1 = F.pad(w.W1 * A1[:, None], (0, P - w.W1.size(1)))
+    c1, c2 = w.beta1 + A1 * (w.b1 - r.mean1), w.beta2 + A2 * (w.b2 - r.mean2)
+    out, precise = z.new_empty(len(z)), _precise()
+    rows, cols, warps = PREDICT_PRECISE if precise else PREDICT
+    kernels.predict[(triton.cdiv(len(z), rows),)](
+        z, V1, c1, w.W2 * A2[:, None], c2, w.w3, w.b3, out, len(z),
+        P=P, K=max(16, triton.next_power_of_2(P)), h1=len(w.W1), h2=len(w.W2),
+        BLOCK=rows, COLS=cols, STEP=32, PRECISION="tf32x3" if precise else "tf32", num_warps=warps,
     )  # fmt: skip
     return out
+
+
+def _precise() -> bool:
+    """Whether torch may not use tf32."""
+    return torch.get_float32_matmul_precision() == "highest"
 
 
 class _Dropout(NamedTuple):
@@ -251,7 +255,7 @@ class _First:
         """Write the gradients of the first layer and return that of z (B, P)."""
         w, d, (B, P), K = net.weights, cast("Weights", net.gradients), z.shape, len(self.mean)
         h1, H = w.W1.shape
-        precise = torch.get_float32_matmul_precision() == "highest"
+        precise = _precise()
         rows, warps, shards = FIRST_BACKWARD_PRECISE if precise else FIRST_BACKWARD
         dz, parts = torch.empty_like(z), z.new_empty(shards, h1, K)
         sizes: dict[str, Any] = {"P": P, "K": K, "h": h1}

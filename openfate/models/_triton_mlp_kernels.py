@@ -199,13 +199,13 @@ def last_layer(  # type: ignore[no-untyped-def]
     there = (i < n_rows)[:, None] & (c < h)[None, :]
     at = i.to(tl.int64)[:, None] * h + c[None, :]
     x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+    target = tl.load(labels + i, mask=i < n_rows, other=0.0)
     a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
     a = tl.maximum(a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :], 0.0)
     if DROP:
         a = tl.where(_drop(i, c, seed + 1, threshold, h), a * scale, 0.0)
     weight = tl.load(w3 + c, mask=c < h, other=0.0)
     logit = tl.sum(a * weight[None, :], 1) + tl.load(b3)
-    target = tl.load(labels + i, mask=i < n_rows, other=0.0)
     decay = tl.exp(-tl.abs(logit))
     p = tl.where(logit >= 0, 1.0, decay) / (1.0 + decay)
     loss = tl.maximum(logit, 0.0) - logit * target + tl.log(1.0 + decay)
@@ -215,17 +215,33 @@ def last_layer(  # type: ignore[no-untyped-def]
 
 @jit
 def predict(  # type: ignore[no-untyped-def]
-    y, A2, c2, w3, b3, logits, n_rows, h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr
-):
-    """relu(A2 y + c2) w3 + b3 of BLOCK rows."""
-    i, c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, COLS)
-    there = (i < n_rows)[:, None] & (c < h)[None, :]
-    at = i.to(tl.int64)[:, None] * h + c[None, :]
-    x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
-    a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
-    a = tl.maximum(a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :], 0.0)
-    out = tl.sum(a * tl.load(w3 + c, mask=c < h, other=0.0)[None, :], 1) + tl.load(b3)
-    tl.store(logits + i, out, mask=i < n_rows)
+    z, V1, c1, V2, c2, w3, b3, logits, n_rows,
+    P: tl.constexpr, K: tl.constexpr, h1: tl.constexpr, h2: tl.constexpr,
+    BLOCK: tl.constexpr, COLS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """relu(relu(z V1^T + c1) V2^T + c2) w3 + b3 of BLOCK rows; nothing in between is stored.
+
+    COLS columns of the second layer at a time; STEP columns of the first, computed anew for each.
+    """
+    i, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K)
+    inside = (i < n_rows)[:, None] & (k < P)[None, :]
+    x = tl.load(z + i.to(tl.int64)[:, None] * P + k[None, :], mask=inside, other=0.0)
+    out = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, h2, COLS):
+        n = start + tl.arange(0, COLS)
+        total = tl.zeros((BLOCK, COLS), tl.float32)
+        for first in tl.range(0, h1, STEP, num_stages=2):
+            c = first + tl.arange(0, STEP)
+            mine = (c < h1)[None, :] & (k < P)[:, None]
+            v = tl.load(V1 + c[None, :] * P + k[:, None], mask=mine, other=0.0)
+            here = (n < h2)[None, :] & (c < h1)[:, None]
+            w = tl.load(V2 + n[None, :] * h1 + c[:, None], mask=here, other=0.0)
+            a = tl.dot(x, v, input_precision=PRECISION)
+            a = tl.maximum(a + tl.load(c1 + c, mask=c < h1, other=0.0)[None, :], 0.0)
+            total = tl.dot(a, w, total, input_precision=PRECISION)
+        total = tl.maximum(total + tl.load(c2 + n, mask=n < h2, other=0.0)[None, :], 0.0)
+        out += tl.sum(total * tl.load(w3 + n, mask=n < h2, other=0.0)[None, :], 1)
+    tl.store(logits + i, out + tl.load(b3), mask=i < n_rows)
 
 
 # ---- backward ------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ __all__ = ["Sage", "Saved", "backward", "forward", "gather", "padded"]
 # Rows or features of a program, and its warps for H <= 16: measured on an H200.
 ROWS_FORWARD, ROWS_BACKWARD = (32, 1), (32, 2)
 UPDATE_FORWARD, UPDATE_BACKWARD = (64, 4), (16, 1)
-ROW_SHARDS, SHARDS = 16896, 2112  # programs that add up gradients, at most
+ROW_SHARDS, SHARDS = 4224, 2112  # programs that add up gradients, at most
 
 
 class Sage(NamedTuple):

@@ -204,9 +204,10 @@ def _extrapolator(model: FATE) -> GraphSAGE:
 
 def _draws(kept: Tensor, seeds: Seeds) -> Tensor:
     """(S, 8 N_SEEDS + d) bytes on the host: seeds, then which fields (S, d) each step keeps."""
-    rng = np.random.default_rng([seeds.dropout, seeds.edges])
-    numbers = rng.integers(-(2**63), 2**63, (len(kept), N_SEEDS), dtype=np.int64)
-    return torch.cat([torch.from_numpy(numbers.view(np.uint8)), kept.view(torch.uint8)], 1)
+    sequence = np.random.SeedSequence([seeds.dropout, seeds.edges])
+    numbers = sequence.generate_state(len(kept) * N_SEEDS, np.uint64).view(np.uint8)
+    drawn = torch.from_numpy(numbers).view(len(kept), -1)
+    return torch.cat([drawn, kept.view(torch.uint8)], 1)
 
 
 def _to_host(tensor: Tensor) -> Tensor:

@@ -59,16 +59,15 @@ def k_shot(unit_of: Tensor, n_kept: int, n_draws: int, generator: torch.Generato
     """
     if n_draws < 1:
         raise InputError(f"n_draws={n_draws}: choose 1 or more.")
-    units = torch.unique(unit_of)
+    units, place = torch.unique(unit_of, return_inverse=True)
     if not 1 <= n_kept <= len(units):
         raise InputError(
             f"n_kept={n_kept}: there are {len(units)} to sample from, choose 1..{len(units)}."
         )
-    masks = []
-    for _ in range(n_draws):
-        drawn = units[torch.randperm(len(units), generator=generator)[:n_kept]]
-        masks.append(torch.isin(unit_of, drawn))
-    return torch.stack(masks)
+    kept = torch.zeros(n_draws, len(units), dtype=torch.bool)
+    for draw in kept:
+        draw[torch.randperm(len(units), generator=generator)[:n_kept]] = True
+    return kept.index_select(1, place)
 
 
 def leave_out(n_features: int, share: float, generator: torch.Generator) -> Tensor:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openfate.errors import InputError
-from openfate.training.batches import Batch, array_batches, prepared, read_ahead
+from openfate.training.batches import Batch, Rows, array_batches, prepared, read_ahead
 
 IDS = np.array([[0, 5], [1, 5], [0, 7], [2, 6], [1, 6]], np.int32)
 Y = np.array([0, 1, 1, 0, 1])
@@ -41,6 +41,29 @@ def test_a_batch_holds_only_what_it_touches(device):
     batch = Batch.of(IDS[:2], Y[:2], device)
     assert batch.ids.tolist() == [0, 1, 5] and batch.X.n_features == 3 and len(batch) == 2
     assert batch.y.dtype == torch.float32 and batch.X.field_of.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_tensors_make_the_same_batch_as_arrays(device, dtype):
+    one = Batch.of(IDS, Y, device)
+    tables = torch.from_numpy(IDS).to(device, dtype), torch.from_numpy(Y).to(device)
+    for other in (Batch.of(*tables, device), Batch.of(tables[0], Y, device)):
+        assert torch.equal(one.ids, other.ids) and torch.equal(one.y, other.y)
+        assert torch.equal(one.X.feature, other.X.feature)
+
+
+def test_rows_wait_until_they_are_there(device):
+    rows = Rows.of(IDS, Y, device)
+    rows.wait()
+    assert rows.ids.dtype == torch.int32 and rows.ids.tolist() == IDS.tolist()
+    assert rows.y.tolist() == rows.labels.tolist() == Y.tolist() and len(rows) == 5
+
+
+def test_bad_labels_of_tensors_are_named(device):
+    with pytest.raises(InputError, match=r"a label is 2: clicks are 0 or 1\."):
+        Batch.of(torch.from_numpy(IDS).to(device), torch.from_numpy(Y * 2).to(device), device)
+    with pytest.raises(InputError, match=r"the type torch.float32: give whole numbers"):
+        Batch.of(torch.zeros(2, 2, device=device), torch.zeros(2), device)
 
 
 def test_short_batches_are_passed_over():

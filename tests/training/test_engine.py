@@ -82,7 +82,16 @@ def weights(model: FATE) -> Tensor:
 
 
 def far(one: FATE, other: FATE) -> float:
-    return float((weights(one) - weights(other)).norm())
+    """The mean distance of two weights.
+
+    Adam's first steps have the size of lr, whatever the gradient's: one that is next to nothing may
+    go either way.  Hence the mean, and a percent of `moved` in what follows.
+    """
+    return float((weights(one) - weights(other)).abs().mean())
+
+
+def moved(model: FATE) -> float:
+    return far(model, make(normalize=model.extrapolator.normalize))
 
 
 # ---- which engine ----------------------------------------------------------------------------
@@ -172,8 +181,10 @@ def test_fused_refuses_what_does_not_fit(change, reason, monkeypatch):
 
 
 @needs_kernels
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("change", [{}, {"masking": "none"}, {"adam": "dense"}], ids=str)
+@pytest.mark.parametrize(
+    ("change", "normalize"),
+    [({}, True), ({}, False), ({"masking": "none"}, True), ({"adam": "dense"}, True)],
+)
 def test_weights_are_as_near_to_float64_as_those_of_plain_torch(change, normalize):
     start = make(normalize=normalize)
     fast, plain, exact = start, copy.deepcopy(start), copy.deepcopy(start).double()
@@ -182,8 +193,8 @@ def test_weights_are_as_near_to_float64_as_those_of_plain_torch(change, normaliz
         train_on(plain, replace(PLAIN, **change)),
         train_on(exact, replace(PLAIN, **change)),
     ]
-    assert far(fast, exact) <= 2 * far(plain, exact) + 1e-6
-    assert far(make(normalize=normalize), exact) > 0.05
+    assert far(fast, exact) <= 2 * far(plain, exact) + 0.01 * moved(exact)
+    assert moved(exact) > 0.005
     assert np.allclose(losses[0], losses[2], atol=1e-6)
     one, other = (m.backbone.norms.state_dict() for m in (fast, exact))
     for name, value in one.items():
@@ -265,7 +276,7 @@ def test_batches_of_other_shapes_and_more_features_find_room():
     train_on(fast, FUSED, lambda epoch: batches)
     train_on(plain, PLAIN, lambda epoch: batches)
     train_on(exact, PLAIN, lambda epoch: batches)
-    assert far(fast, exact) <= 3 * far(plain, exact) + 1e-6
+    assert far(fast, exact) <= 2 * far(plain, exact) + 0.01 * moved(exact)
 
 
 # ---- predictions -----------------------------------------------------------------------------
@@ -315,7 +326,7 @@ def test_validation_is_the_fused_engines_and_the_best_weights_are_kept():
         )
         ends.append((model, history))
     (fast, one), (plain, two) = ends
-    assert one.best == two.best and far(fast, plain) < 1e-3
+    assert one.best == two.best and far(fast, plain) < 0.01 * moved(plain)
     for a, b in zip(one.validations, two.validations, strict=True):
         assert a.validation_loss == pytest.approx(b.validation_loss, abs=5e-3)
 
@@ -350,7 +361,7 @@ def test_a_run_may_go_on_with_the_other_engine(first, then):
     train_on(exact, replace(PLAIN, epochs=2))
     plain = make()
     train_on(plain, replace(PLAIN, epochs=2))
-    assert far(resumed(first, then), exact) <= 3 * far(plain, exact) + 1e-5
+    assert far(resumed(first, then), exact) <= 2 * far(plain, exact) + 0.01 * moved(exact)
 
 
 # ---- bad input -------------------------------------------------------------------------------

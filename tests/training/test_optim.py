@@ -175,29 +175,20 @@ def test_an_unknown_mode_is_named():
     )
 
 
-# ---- small models --------------------------------------------------------------------------
-
-
-def test_lean_adam_is_torch_s_adam_bit_for_bit():
-    """Also where a tensor has no gradient in some of the steps."""
-    torch.manual_seed(0)
-    ours = [nn.Parameter(torch.randn(*shape)) for shape in [(5, 3), (3,), (1, 1)]]
-    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
-    lean, adam = LeanAdam(ours, 1e-2), torch.optim.Adam(theirs, 1e-2, fused=True)
-    for number in range(20):
-        lean.zero_grad()
-        adam.zero_grad()
-        for place, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
-            if number % (place + 1) == 0:
-                mine.grad = torch.randn_like(mine)
-                other.grad = mine.grad.clone()
-        lean.step()
-        adam.step()
-    for mine, other in zip(ours, theirs, strict=True):
-        assert torch.equal(mine, other)
-
-
-def test_lean_adam_of_nothing_does_nothing():
-    adam = LeanAdam([], 1e-2)
-    adam.zero_grad()
-    adam.step()
+def test_moments_can_be_brought_forward_too():
+    """Also those of a row that has arrived: only its moments still change."""
+    batches = touches(3, 20, 1.0)
+    still = torch.tensor([0])
+    batches += [(still, [torch.ones(1, C, dtype=torch.float64)] * 3)] * 100
+    ours = run_ours(start(), batches)
+    ours.settle(moments=True)
+    W = nn.Parameter(start())
+    dense = torch.optim.Adam([W], lr=LR)
+    for ids, grads in batches:
+        for grad in grads:
+            W.grad = torch.zeros_like(W).index_copy_(0, ids, grad)
+            dense.step()
+    state = dense.state[W]
+    assert_near(ours.m, state["exp_avg"], 1e-12)
+    assert_near(ours.v, state["exp_avg_sq"], 1e-12)
+    assert_near(ours.table, W.detach(), 1e-7)

@@ -157,6 +157,20 @@ def test_a_backbone_with_linear_weights_and_dropout_equals_its_dense_twin():
     assert model.W[:, H].any()
 
 
+def test_mixed_precision_is_near():
+    losses = []
+    for mixed in (False, True):
+        seen, settings = [], replace(BASE, mixed_precision=mixed)
+        train_stream(
+            make().float(),
+            array_batches(*rows(0), 6),
+            settings,
+            on_step=lambda step, seen=seen: seen.append(step.loss),
+        )
+        losses.append(np.array(seen))
+    assert 0 < np.abs(losses[0] - losses[1])[:4].max() < 0.05
+
+
 def test_lazy_adam_differs_from_dense():
     models = [make(), make()]
     for model, adam in zip(models, ["lazy", "exact"], strict=True):
