@@ -289,8 +289,8 @@ class _Walk(torch.autograd.Function):
         rows = b if constant else b[:, :0]  # rows start at zero, but carry the constant too
         levels = _scaled_levels(start, rows, edges, (a, b), n_steps)
         walked = levels[-1][1:, :width] / a[1:]
-        columns = [level[1:, -1:] for level in levels[:-1]] if constant else [a[1:, :0]]
-        constants = torch.cat(columns, 1) / a[1:]
+        columns = [level.narrow(1, width, 1) for level in levels[:-1]] if constant else [a[:, :0]]
+        constants = torch.cat(columns, 1)[1:] / a[1:]
         ctx.mark_non_differentiable(constants)
         return walked.view_as(states), constants
 
@@ -323,23 +323,27 @@ def _scaled_levels(
     A, B = scales[0].square(), scales[1].square()
     width, levels, table, widths = features.size(1), [features], rows, [rows.size(1)]
     if n_steps > 1:
-        rows = _step(sum_at_rows(edges.to_rows, features), rows, B)  # G1
+        rows = _add(sum_at_rows(edges.to_rows, features).mul_(B), rows, B)  # G1
         table, widths = torch.cat([table, rows], 1), [*widths, width]
     while True:
-        for total in sum_at_features(edges.to_features, table).split_with_sizes(widths, 1):
-            levels.append(_step(total, levels[-1], A))
+        totals = sum_at_features(edges.to_features, table).mul_(A)
+        for total in totals.split_with_sizes(widths, 1):
+            levels.append(_add(total, levels[-1], A))
         left = n_steps + 1 - len(levels)
         if left == 0:
             return levels
         ahead = levels[-2:] if left > 1 else levels[-2:-1]  # an odd end needs one more G, not two
         table, widths = sum_at_rows(edges.to_rows, torch.cat(ahead, 1)), [width] * len(ahead)
-        for total in table.split_with_sizes(widths, 1):
-            rows = _step(total, rows, B)
+        for total in table.mul_(B).split_with_sizes(widths, 1):
+            rows = _add(total, rows, B)
 
 
-def _step(total: Tensor, state: Tensor, scale: Tensor) -> Tensor:
-    """Take scale (total + state), in place in `total`; the narrower one holds the last columns."""
-    if total.size(1) < state.size(1):
-        total, state = state.clone(), total
-    total[:, total.size(1) - state.size(1) :].add_(state)
-    return total.mul_(scale)
+def _add(total: Tensor, state: Tensor, scale: Tensor) -> Tensor:
+    """Take total + scale state, in place in `total`; the narrower one holds the last columns."""
+    n_missing = total.size(1) - state.size(1)
+    if n_missing < 0:
+        whole = state * scale
+        whole.narrow(1, -n_missing, total.size(1)).add_(total)
+        return whole
+    total.narrow(1, n_missing, state.size(1)).addcmul_(state, scale)
+    return total
