@@ -38,9 +38,9 @@ for _command in (
     *(research.demo, research.fetch, research.prepare),
 ):
     app.command()(_command)
-experiments.experiment.command()(speed.scalability)
 app.add_typer(experiments.experiment, name="experiment")
 app.add_typer(speed.bench, name="bench")
+experiments.experiment.command()(speed.scalability)
 
 
 @app.callback(invoke_without_command=True)

@@ -134,9 +134,9 @@ class FATE(nn.Module):
         W = self._with_new(graph.n_features)
         if self.extrapolator is None:
             return W
-        observed = torch.arange(len(W), device=W.device) < len(self.W)
-        W_hat = self._complete(W, observed[:, None], Edges.of(graph))
-        alone = (graph.feature_degree == 0) & ~observed
+        observed = (torch.arange(len(W), device=W.device) < len(self.W)).to(W.dtype)[:, None]
+        W_hat = self._complete(W, observed > 0, Edges.of(graph))
+        alone = (graph.feature_degree == 0) & (observed[:, 0] == 0)
         W_hat[alone] = 0 if field_of is None else field_means(self.W, field_of)[alone]
         return W_hat
 
