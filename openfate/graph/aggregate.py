@@ -55,11 +55,12 @@ class _FeaturesToRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, graph: Bipartite) -> Tensor:
         ctx.graph = graph
-        sums = sum_at_rows(graph, pad(table.detach().flatten(1)))[1:]
-        return sums.view(graph.n_rows, *table.shape[1:])
+        return _at_rows(graph, table.detach())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        if not torch.is_grad_enabled():  # WHY: who does not differentiate twice saves a call
+            return _at_features(ctx.graph, grads[0]), None
         return rows_to_features(ctx.graph, grads[0]), None
 
 
@@ -67,12 +68,24 @@ class _RowsToFeatures(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, graph: Bipartite) -> Tensor:
         ctx.graph = graph
-        sums = sum_at_features(graph, pad(table.detach().flatten(1)))[1:]
-        return sums.view(graph.n_features, *table.shape[1:])
+        return _at_features(graph, table.detach())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        if not torch.is_grad_enabled():
+            return _at_rows(ctx.graph, grads[0]), None
         return features_to_rows(ctx.graph, grads[0]), None
+
+
+def _at_rows(graph: Bipartite, table: Tensor) -> Tensor:
+    """X table of any trailing shape, without autograd."""
+    return sum_at_rows(graph, pad(table.flatten(1)))[1:].view(graph.n_rows, *table.shape[1:])
+
+
+def _at_features(graph: Bipartite, table: Tensor) -> Tensor:
+    """X^T table of any trailing shape, without autograd."""
+    sums = sum_at_features(graph, pad(table.flatten(1)))[1:]
+    return sums.view(graph.n_features, *table.shape[1:])
 
 
 def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:

@@ -159,8 +159,13 @@ class FATE(nn.Module):
             return W
         H = self.backbone.width
         states = W[..., :H]
-        out = self.extrapolator(states, edges)
-        W_hat: Tensor = out if self.recompose == "all" else torch.where(own, states, out)
+        if self.recompose == "all":
+            W_hat: Tensor = self.extrapolator(states, edges)
+        elif own.dim() == 2:  # only what is hidden has to be computed
+            hidden = (~own[:, 0]).nonzero()[:, 0]
+            W_hat = states.index_copy(0, hidden, self.extrapolator(states, edges, hidden))
+        else:
+            W_hat = torch.where(own, states, self.extrapolator(states, edges))
         return torch.cat([W_hat, W[..., H:]], -1) if self.backbone.n_own else W_hat
 
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from openfate.errors import InputError
 from openfate.graph.aggregate import rows_to_features
 from openfate.graph.bipartite import Edges
+from openfate.models import extrapolator
 from openfate.models.extrapolator import GCN, SGC, GraphSAGE, walk
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -332,3 +333,33 @@ def test_only_two_layers_have_a_running_form(n_layers):
         with pytest.raises(InputError) as error:
             call()
         assert str(error.value) == message
+
+
+# ---- only some features --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("dropped", DROPPED)
+@pytest.mark.parametrize("walks_from_wanted", [False, True])
+def test_wanted_features_are_rows_of_the_whole(name, dropped, walks_from_wanted, monkeypatch):
+    """States, and gradients of all that they depend on, whichever way the walk goes."""
+    (model, states), edges = make(name, 0), make_edges(0, dropped, values=random_values(0))
+    wanted = torch.tensor([1, 4, 5])
+    if not walks_from_wanted:
+        monkeypatch.setattr(extrapolator, "_few", lambda *_: False)
+    ours, theirs = model(states, edges, wanted), model(states, edges)[wanted]
+    assert_near(ours, theirs, 1e-12)
+    wrt = [states, *model.parameters()]
+    for mine, other in zip(
+        torch.autograd.grad(ours.square().sum(), wrt, allow_unused=True),
+        torch.autograd.grad(theirs.square().sum(), wrt, allow_unused=True),
+        strict=True,
+    ):
+        assert (mine is None) == (other is None)
+        if mine is not None:
+            assert_near(mine, other, 1e-12)
+
+
+def test_no_wanted_feature_is_no_row():
+    (model, states), none = make("gcn4", 0), torch.tensor([], dtype=torch.int64)
+    assert model(states, make_edges(0, "all edges"), none).shape == (0, WIDTH)
