@@ -10,9 +10,9 @@ parts of its features (n-fold).  A trained model is then asked four times, rows 
 The never-trained features take the place of as many hidden ones, kept features staying as they
 are, so that the sub-matrices are of one kind; which fields are new is drawn by the split, so
 neither side is the more informative one on average.  In the theory's reading ("columns", nothing
-hidden) a sub-matrix has k fields, of the observed ones or of all.  Its graph has the training rows
-and, where test rows are asked about, these too: a graph of test rows alone is so much smaller that
-a GCN's outputs shift with the features' degrees, which is no matter of generalisation.
+hidden) a sub-matrix has k fields, of the observed ones or of all.  Its graph always has training
+and test rows: in graphs of other sizes a GCN's outputs shift with the features' degrees, which is
+no matter of new rows.
 
 Beside the gaps stands the bound of Theorem 1 (`openfate.theory`): no estimate of them.
 """
@@ -170,26 +170,30 @@ def _masks(method: str, unit_of: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def risks(
-    model: FATE, tables: dict[str, tuple[Bipartite, Bipartite, Tensor]], pairs: Iterator[Any]
+    model: FATE,
+    graph: Bipartite,
+    tables: dict[str, tuple[Bipartite, Tensor]],
+    pairs: Iterator[Any],
 ) -> dict[str, dict[str, float]]:
     """Log-loss and accuracy of each of `CELLS`, the mean over sub-matrices.
 
     Parameters
     ----------
+    graph
+        The rows that the extrapolator sees, over all features.
     tables
-        "train" and "test": the rows to predict and those of their graph, both over all features,
-        and the classes.
+        "train" and "test": the rows to predict, over all features, and their classes.
     pairs
         What `sub_matrices` returns, time after time.
     """
+    new = model.W.new_zeros(graph.n_features - len(model.W), model.W.size(1))
+    W = torch.cat([model.W, new])
     sums = {cell: np.zeros(2) for cell in CELLS}
     n = 0
     for n, pair in enumerate(pairs, start=1):  # noqa: B007
         for (shown, known), features in zip(pair, ("hidden", "new"), strict=True):
-            for rows, (X, graph, y) in tables.items():
-                new = model.W.new_zeros(len(shown) - len(model.W), model.W.size(1))
-                W = torch.cat([model.W, new])
-                edges = Edges.of(graph.keep_features(shown))
+            edges = Edges.of(graph.keep_features(shown))
+            for rows, (X, y) in tables.items():
                 logits = model(X.keep_features(shown), known, edges, W)
                 pair_of_scores = float(log_loss(logits, y)), accuracy(probabilities(logits), y)
                 sums[f"{rows}_{features}"] += pair_of_scores
@@ -244,13 +248,12 @@ def _result(plan: StudyPlan, method: str, trial: Trial, model: FATE) -> dict[str
     masks = _masks(method, unit_of[: trial.n_observed], generator)
     columns = plan.model == "theory"
     pairs = (sub_matrices(kept, unit_of, columns, generator) for kept in masks)
-    train = Bipartite.from_multihot(trial.train_all)
-    both = Bipartite.from_multihot(MultiHot.stack([trial.train_all, trial.test_all]))
+    graph = Bipartite.from_multihot(MultiHot.stack([trial.train_all, trial.test_all]))
     tables = {
-        "train": (train, train, torch.from_numpy(trial.y_train)),
-        "test": (trial.test_rows, both, torch.from_numpy(trial.y_test)),
+        "train": (Bipartite.from_multihot(trial.train_all), torch.from_numpy(trial.y_train)),
+        "test": (trial.test_rows, torch.from_numpy(trial.y_test)),
     }
-    cells = risks(model, tables, pairs)
+    cells = risks(model, graph, tables, pairs)
     observed = unit_of[: trial.n_observed]
     return {
         "metric": "accuracy",

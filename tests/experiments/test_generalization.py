@@ -58,8 +58,7 @@ def test_risks_are_the_mean_over_sub_matrices_of_a_plain_forward():
     kept = torch.tensor([True, True, False, False, True, True])
     pair = sub_matrices(kept, fields, False, torch.Generator().manual_seed(0))
     graph = Bipartite.from_multihot(X)
-    tables = {"train": (graph, graph, y), "test": (graph, graph, y)}
-    found = study.risks(model, tables, iter([pair, pair]))
+    found = study.risks(model, graph, {"train": (graph, y), "test": (graph, y)}, iter([pair, pair]))
     assert set(found) == set(CELLS)
     assert found["train_new"] == found["test_new"]
     dense = np.zeros((40, 12))
