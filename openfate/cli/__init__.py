@@ -5,6 +5,7 @@
     look.py       inspect, export
     research.py   demo, fetch, prepare
     experiments.py, speed.py    experiment, bench
+    report.py     report
     flags.py      what several commands share; --config
     rows.py, labels.py, predictions.py    files of rows, --target, what predict writes
 
@@ -20,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from openfate import __version__
-from openfate.cli import experiments, learn, look, research, speed, use
+from openfate.cli import experiments, learn, look, report, research, speed, use
 from openfate.errors import OpenFATEError
 
 __all__ = ["app", "main"]
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 for _command in (
     *(learn.fit, use.predict, use.observe, use.evaluate, look.inspect, look.export),
-    *(research.demo, research.fetch, research.prepare),
+    *(research.demo, research.fetch, research.prepare, report.report),
 ):
     app.command()(_command)
 app.add_typer(experiments.experiment, name="experiment")

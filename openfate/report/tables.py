@@ -1,0 +1,306 @@
+"""Rows of a result -> tables whose every cell knows its value and its file.
+
+A table of scores has a line for each thing measured (data set, share, split, ...) and a column for
+each method (or variant); the best of a line is bold, what saw the new features in training apart.
+Every cell is compared with one control, over the same splits, from the trials behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from openfate.report.paired import Difference, paired, signed_ranks
+from openfate.report.results import MEASURED, Row, Run
+
+__all__ = ["Cell", "Table", "number", "plain_table", "score_table", "signed"]
+
+KEYS = ("dataset", "backbone", "base", "split", "observed", "k", "variant", "method")
+ABOVE, BELOW = "▲", "▼"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry: what is shown, what it is, and where it comes from."""
+
+    text: str
+    value: float | None = None
+    source: str = ""
+    note: str = ""
+    best: bool = False
+
+
+@dataclass
+class Table:
+    """A table with what it says in words."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Cell]]
+    sources: list[str]
+    reading: list[str] = field(default_factory=list)
+    legend: str = ""
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A score as it is printed here.
+
+    Examples
+    --------
+    >>> number(0.8317), number(1.0), number(-0.02)
+    ('.832', '1.000', '-.020')
+    """
+    text = f"{value:.{digits}f}"
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A difference.
+
+    Examples
+    --------
+    >>> signed(0.0254), signed(-0.5)
+    ('+.025', '-.500')
+    """
+    return ("" if value < 0 else "+") + number(value, digits)
+
+
+# ---- scores ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """The rows of a summary, arranged: lines down, methods or variants across."""
+
+    run: Run
+    across: str
+    keys: tuple[str, ...]
+    lines: dict[tuple[Any, ...], dict[str, tuple[int, Row]]]
+    columns: list[str]
+
+    @property
+    def control(self) -> str | None:
+        """What the others are compared with: that which ignores the new features."""
+        if self.across == "variant":
+            names = [name for name in self.columns if name in ("default", "fate", "n_fold_5")]
+        else:
+            ends = ("base", "drop", "_drop", "_drop_new")
+            names = [name for end in ends for name in self.columns if name.endswith(end)]
+        return names[0] if names else None
+
+
+def score_table(run: Run, title: str) -> Table:
+    """The scores of a summary beside one another, the best bold, each compared with the control."""
+    scores = _arrange(run)
+    digits = 4 if any("split" in row for row in run.rows) else 3
+    papers = any(row.get("paper") is not None for row in run.rows)
+    tests: dict[str, list[Difference]] = {}
+    rows = []
+    for line, cells in scores.lines.items():
+        head = [Cell(_label(key, value)) for key, value in zip(scores.keys, line, strict=True)]
+        rows.append(head + _scores_of(scores, cells, tests, digits))
+        if papers:
+            rows.append(_papers_of(scores, head, cells))
+    table = Table(
+        title,
+        [*scores.keys, *scores.columns],
+        rows,
+        [run.name],
+        reading=_reading(scores, tests),
+    )
+    table.legend = _legend(scores, tests)
+    return table
+
+
+def _arrange(run: Run) -> _Scores:
+    rows = run.rows
+    variants = {row.get("variant") for row in rows}
+    across = "variant" if len(variants) > 1 else "method"
+    keys = [key for key in KEYS if key != across and len({_hash(row, key) for row in rows}) > 1]
+    names = dict.fromkeys(key for row in rows for key in row)
+    others = [key for key in names if key not in KEYS and key not in MEASURED]
+    for key in others:  # until no two rows say the same
+        if len({tuple(_hash(row, k) for k in (*keys, across)) for row in rows}) == len(rows):
+            break
+        if len({_hash(row, key) for row in rows}) > 1:
+            keys.append(key)
+    if not keys:
+        keys = ["dataset"]
+    lines: dict[tuple[Any, ...], dict[str, tuple[int, Row]]] = {}
+    for at, row in enumerate(rows):
+        line = tuple(_hash(row, key) for key in keys)
+        lines.setdefault(line, {})[str(row.get(across))] = (at, row)
+    columns = list(dict.fromkeys(str(row.get(across)) for row in rows))
+    return _Scores(run, across, tuple(keys), lines, columns)
+
+
+def _hash(row: Row, key: str) -> Any:
+    value = row.get(key)
+    return str(value) if isinstance(value, list | dict) else value
+
+
+def _label(key: str, value: Any) -> str:
+    if key == "observed" and isinstance(value, float):
+        return f"{value:.0%}"
+    if key == "label_delay_seconds" and isinstance(value, int | float):
+        return f"{value / 3600:g} h"
+    return "-" if value is None else str(value)
+
+
+def _scores_of(
+    scores: _Scores,
+    cells: dict[str, tuple[int, Row]],
+    tests: dict[str, list[Difference]],
+    digits: int,
+) -> list[Cell]:
+    """The cells of one line; `tests` gets the comparisons with the control."""
+    fair = [row["mean"] for name, (_, row) in cells.items() if not _is_bound(name)]
+    control = cells.get(scores.control or "")
+    behind = scores.run.scores(control[1]) if control else {}
+    found = []
+    for name in scores.columns:
+        if name not in cells:
+            found.append(Cell("-"))
+            continue
+        at, row = cells[name]
+        text, notes = number(row["mean"], digits), [_spread(row, digits)]
+        test = paired(scores.run.scores(row), behind)
+        if name != scores.control and test is not None and test.n > 1:
+            tests.setdefault(name, []).append(test)
+            text += {1: ABOVE, -1: BELOW, 0: ""}[test.sign]
+            over = f"{signed(test.mean, digits)} over {scores.control}"
+            notes.append(f"{over}, p = {test.p:.2g}, {test.n} pairs")
+        elif row.get("lift_standard_error"):
+            lift, error = row["lift"], row["lift_standard_error"]
+            text += (ABOVE if lift > 0 else BELOW) if abs(lift) > 2 * error else ""
+            notes.append(f"lift {signed(lift, digits)} ± {number(error, digits)}")
+        best = bool(fair) and row["mean"] == max(fair) and not _is_bound(name)
+        source = f"{scores.run.name} rows[{at}]"
+        found.append(Cell(text, row["mean"], source, "; ".join(notes), best))
+    return found
+
+
+def _is_bound(name: str) -> bool:
+    """Trained with the features that are new to all others: not a method but a mark."""
+    return name == "oracle" or name.endswith("_oracle")
+
+
+def _spread(row: Row, digits: int) -> str:
+    n = row.get("n_trials", 1)
+    spread = f" ± {number(row.get('std') or 0.0, digits)}" if n > 1 else ""
+    trials = "1 trial" if n == 1 else f"{n} trials"
+    return f"{row.get('metric', 'score')} {number(row['mean'], digits)}{spread} over {trials}"
+
+
+def _papers_of(scores: _Scores, head: list[Cell], cells: dict[str, tuple[int, Row]]) -> list[Cell]:
+    """The paper's numbers for a line, where the rows carry them."""
+    line = [Cell(cell.text) for cell in head]
+    line[-1] = Cell(f"{head[-1].text} (paper)")
+    for name in scores.columns:
+        at, row = cells.get(name, (0, {}))
+        value = row.get("paper")
+        if isinstance(value, int | float):
+            source = f"the paper, as in {scores.run.name} rows[{at}]"
+            line.append(Cell(number(value, 4), float(value), source))
+        else:
+            line.append(Cell("-"))
+    return line
+
+
+def _legend(scores: _Scores, tests: dict[str, list[Difference]]) -> str:
+    legend = "Bold: the best of its line, oracles apart."
+    if tests:
+        n = sorted({test.n for found in tests.values() for test in found})
+        legend += (
+            f" {ABOVE} / {BELOW}: significantly above / below {scores.control} (paired t-test over "
+            f"{' or '.join(map(str, n))} splits, two-sided, 95 %)."
+        )
+        n_tests = sum(map(len, tests.values()))
+        legend += f" Of {n_tests} tests, {0.05 * n_tests:.0f} would be significant by chance."
+    elif any(row.get("lift_standard_error") for row in scores.run.rows):
+        legend += f" {ABOVE} / {BELOW}: the lift over {scores.control} exceeds two of its errors."
+    else:
+        legend += " Not tested: there are no pairs of trials to compare."
+    return legend
+
+
+# ---- what a table says -------------------------------------------------------------------------
+
+
+def _reading(scores: _Scores, tests: dict[str, list[Difference]]) -> list[str]:
+    return [
+        *_best_most_often(scores),
+        *(_against(scores, name, found) for name, found in tests.items()),
+    ]
+
+
+def _best_most_often(scores: _Scores) -> list[str]:
+    wins = dict.fromkeys(scores.columns, 0)
+    for cells in scores.lines.values():
+        fair = {name: row["mean"] for name, (_, row) in cells.items() if not _is_bound(name)}
+        for name, mean in fair.items():
+            wins[name] += mean == max(fair.values())
+    ranked = sorted((name for name in wins if wins[name]), key=lambda name: -wins[name])
+    if len(scores.lines) < 2 or not ranked:
+        return []
+    counts = ", ".join(f"{name} in {wins[name]}" for name in ranked)
+    return [f"Best of {len(scores.lines)} lines (ties count for each): {counts}."]
+
+
+def _against(scores: _Scores, name: str, tests: Sequence[Difference]) -> str:
+    """One method against the control, in the words that the numbers support."""
+    above, below = (sum(t.mean * way > 0 for t in tests) for way in (1, -1))
+    surely, surely_not = (sum(t.sign == way for t in tests) for way in (1, -1))
+    mean = sum(t.mean for t in tests) / len(tests)
+    text = (
+        f"{name} is above {scores.control} in {above} of {len(tests)} cells, significantly in "
+        f"{surely}, and below in {below}, significantly in {surely_not}; mean difference "
+        f"{signed(mean)}"
+    )
+    if len(tests) > 5:
+        text += (
+            f" (Wilcoxon over {len(tests)} cells: p = {signed_ranks([t.mean for t in tests]):.2g})"
+        )
+    return f"{text}."
+
+
+# ---- anything else -----------------------------------------------------------------------------
+
+
+def plain_table(
+    run: Run, title: str, rows: Sequence[Row] | None = None, where: str = "rows"
+) -> Table:
+    """Rows as they are: a column for every plain value that they have."""
+    rows = run.rows if rows is None else rows
+    columns = list(
+        dict.fromkeys(
+            key for row in rows for key, value in row.items() if not isinstance(value, list | dict)
+        )
+    )
+    lines = [
+        [plain_cell(key, row.get(key), f"{run.name} {where}[{at}]") for key in columns]
+        for at, row in enumerate(rows)
+    ]
+    return Table(title, columns, lines, [run.name])
+
+
+def plain_cell(key: str, value: Any, source: str) -> Cell:
+    """A value of any kind, in the unit that a person reads.
+
+    Examples
+    --------
+    >>> plain_cell("ours_bytes", 6238208, "f").text, plain_cell("x", None, "f").text
+    ('6.2 MB', '-')
+    """
+    if value is None:
+        return Cell("-")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Cell(str(value), None, source)
+    if key.endswith("_bytes"):
+        text = f"{value / 1e6:,.1f} MB" if value < 1e9 else f"{value / 1e9:,.2f} GB"
+    elif isinstance(value, int):
+        text = f"{value:,}" if abs(value) >= 10_000 else str(value)
+    else:
+        text = f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return Cell(text, float(value), source)
