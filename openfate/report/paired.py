@@ -59,9 +59,9 @@ def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Difference |
 
     Examples
     --------
-    >>> found = paired({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.8, 1: 0.6, 2: 0.6, 3: 0.1})
+    >>> found = paired({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.8, 1: 0.69, 2: 0.6, 3: 0.1})
     >>> round(found.mean, 3), found.n, found.sign
-    (0.133, 3, 1)
+    (0.103, 3, 1)
     """
     seeds = sorted(set(one) & set(other))
     return difference([one[seed] - other[seed] for seed in seeds]) if seeds else None

@@ -17,8 +17,8 @@ Key = tuple[str, float, int]
 
 LEGEND = (
     "Mean difference ± standard error over pairs of trials (data set, share and seed the same); "
-    "▲ / ▼: significant (paired t-test, two-sided, 95 %). Trials of one data set share rows, so these "
-    "p are rather too small."
+    "▲ / ▼: significant (paired t-test, two-sided, 95 %). Trials of one data set share rows, so "
+    "these p are rather too small."
 )
 
 # What is compared: a title, the first's run and method, the second's.

@@ -232,14 +232,16 @@ def _bench(run: Run) -> Table:
 def _prepare(run: Run) -> Table:
     plain = {k: v for k, v in run.content.items() if not isinstance(v, list | dict | str)}
     rows = [[Cell(key), plain_cell(key, value, run.name)] for key, value in plain.items()]
-    ours, papers = run.content.get("features") or {}, run.content.get("paper") or {}
+    ours, papers = (run.content.get(key) or {} for key in ("features", "paper"))
     for key, value in ours.items():
-        about = f"features {key.replace('_', ' ')} (the paper's full log: {papers.get(key, 0):,})"
+        papers_text = plain_cell(key, papers.get(key), "").text
+        about = f"features {key.replace('_', ' ')} (the paper's full log: {papers_text})"
         rows.append([Cell(about), plain_cell(key, value, run.name)])
-    reading = [
-        f"{run.content['rows']:,} rows at {run.content['rows_per_second']:,} rows a second, "
-        f"{run.content['peak_bytes'] / 1e6:,.0f} MB at most."
-    ]
+    n_rows, rate, memory = (
+        plain_cell(key, run.content.get(key), "").text
+        for key in ("rows", "rows_per_second", "peak_bytes")
+    )
+    reading = [f"{n_rows} rows at {rate} rows a second, {memory} at most."]
     return Table("", ["what", "value"], rows, [run.name], reading)
 
 
