@@ -115,11 +115,12 @@ def _say(found: dict[str, Difference]) -> list[str]:
             f"released code's way differs by {signed(mixed.mean)} (p = {mixed.p:.2g})."
         )
     if drop and hidden and masks:
-        verb = {1: "gain", -1: "cost", 0: "change nothing that is significant:"}[drop.sign]
+        surely = "significant" if drop.sign else "not significant"
         told.append(
-            f"Extrapolated embeddings {verb} {signed(drop.mean)} against the same model with its "
-            f"new features dropped, which itself is {signed(hidden.mean)} over Base; Base trained "
-            f"with hidden features is {signed(masks.mean)} over Base. " + _where_from(drop, hidden)
+            f"Extrapolated embeddings change accuracy by {signed(drop.mean)} ({surely}) against "
+            f"the same model with its new features dropped, which itself is {signed(hidden.mean)} "
+            f"over Base; Base trained with hidden features is {signed(masks.mean)} over Base. "
+            + _where_from(drop, hidden)
         )
     return told
 
