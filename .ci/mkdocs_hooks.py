@@ -1,4 +1,4 @@
-"""Links of the pages to files of the repository: the files go into the site, folders lose their link.
+"""Links of the pages to files of the repository: files go into the site, folders lose their link.
 
 The pages are read in the repository too, where `../results/uci/default/uci.png` is right as it is.
 """

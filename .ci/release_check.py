@@ -1,12 +1,13 @@
 """Is this a release?  Versions agree; the wheel holds the package alone, installs and works.
 
-`python .ci/release_check.py [PYTHON ...]` builds the wheel and, for each Python (by default those of
-3.11 to 3.14 that are at hand), installs it without extras in a clean environment and runs a small
-story: import, command line, fit, predict, observe, save, load, report.
+`python .ci/release_check.py [PYTHON ...]` builds the wheel and, for each Python (by default those
+of 3.11 to 3.14 that are at hand), installs it without extras in a clean environment and runs a
+small story: import, command line, fit, predict, observe, save, load, report.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -18,9 +19,9 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CANDIDATES = ("python3.11", "python3.12", "python3.13", "python3.14")
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 
-STORY = '''
+STORY = """
 import importlib.util, sys, tempfile
 from pathlib import Path
 import numpy as np, polars as pl
@@ -40,7 +41,7 @@ clf.save("bundle")
 assert (openfate.load("bundle").predict_proba(rows) == p).all()
 rows.with_columns(y=pl.Series(y)).write_csv("rows.csv")
 print(openfate.__version__)
-'''
+"""
 COMMANDS = (
     ("--help",),
     ("fit", "rows.csv", "--target", "y", "--not-yet", "c", "--epochs", "5", "--out", "model"),
@@ -56,15 +57,16 @@ def main() -> None:
     """Check everything; the first fault ends it with its reason."""
     version = check_versions()
     print(f"version {version}: package, CHANGELOG and CITATION agree")
-    pythons = sys.argv[1:] or [name for name in CANDIDATES if works(name)]
+    pythons = sys.argv[1:] or at_hand()
     with tempfile.TemporaryDirectory() as folder:
         wheel = build(Path(folder))
         n_files = check_contents(wheel)
         print(f"{wheel.name}: {wheel.stat().st_size / 1e3:.0f} kB, {n_files} files, nothing else")
         for python in pythons:
             started = time.monotonic()
-            about = smoke(python, wheel, Path(folder) / f"smoke-{python}", version)
-            print(f"{about}: installed without extras and used, {time.monotonic() - started:.0f} s")
+            about = smoke(python, wheel, Path(tempfile.mkdtemp(dir=folder)), version)
+            seconds = time.monotonic() - started
+            print(f"{about}: installed without extras and used, {seconds:.0f} s", flush=True)
     print(f"release check passed on {len(pythons)} Python{'s' * (len(pythons) != 1)}")
 
 
@@ -94,8 +96,18 @@ def _first(path: str, pattern: str) -> str:
     return match[1]
 
 
+def at_hand() -> list[str]:
+    """One interpreter of each supported version, on PATH or among pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = []
+    for version in SUPPORTED:
+        names = [f"python{version}", *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")))]
+        found += [name for name in names if works(name)][:1]
+    return found
+
+
 def works(python: str) -> bool:
-    """Whether an interpreter of this name is there and starts (a shim may be there without one)."""
+    """Whether an interpreter is there and starts (a shim may be there without one)."""
     if shutil.which(python) is None:
         return False
     done = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
@@ -120,7 +132,9 @@ def check_contents(wheel: Path) -> int:
         if path.is_file() and "__pycache__" not in path.parts
     }
     if strays or (missing := package - names):
-        fail(f"the wheel holds {strays[:3]}" if strays else f"the wheel lacks {sorted(missing)[:3]}")
+        fail(
+            f"the wheel holds {strays[:3]}" if strays else f"the wheel lacks {sorted(missing)[:3]}"
+        )
     return len(names)
 
 

@@ -110,9 +110,12 @@ def _score(record: Row, row: Mapping[str, Any]) -> float | None:
     results = record.get("results")
     if not isinstance(results, dict):
         return None
-    found = results.get(row.get("method"), results.get(row.get("variant")))
+    method, variant = row.get("method"), row.get("variant")
+    found = results.get(f"{variant}/{method}") or results.get(method) or results.get(variant)
     if not isinstance(found, dict):
         return None
+    if isinstance(found.get("measures"), dict):
+        found = {"score": found["measures"].get(row.get("metric"))}
     for parts in ("splits", "split_scores"):
         if isinstance(found.get(parts), dict) and row.get("split") in found[parts]:
             found = found[parts][row["split"]]

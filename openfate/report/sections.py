@@ -187,17 +187,37 @@ def _section(run: Run) -> Section:
         section.tables.append(plain_table(run, ""))
     elif "rows_per_second" in run.content:
         section.tables.append(_prepare(run))
-    section.tables += _gaps(run)
-    if "note" in run.content:
-        section.words.append(str(run.content["note"]))
+    section.tables += [*_gaps(run), *_more(run)]
+    for key in ("note", "notes", "about"):
+        told = run.content.get(key) or []
+        section.words += [told] if isinstance(told, str) else [str(words) for words in told]
     return section
+
+
+def _more(run: Run) -> list[Table]:
+    """Other lists that a file has beside its rows: differences, bounds, runs."""
+    lists = {key: found for key, found in run.content.items() if isinstance(found, list)}
+    return [
+        plain_table(run, key.replace("_", " "), found, key)
+        for key, found in lists.items()
+        if key != "rows" and found and all(isinstance(row, dict) for row in found)
+    ]
 
 
 def _about(run: Run) -> dict[str, str]:
     """Command, machine, versions and settings, where the file or its trials say so."""
     content = run.content
     about: dict[str, str] = {}
-    for key in ("command", "device", "machine", "threads", "torch", "python", "versions"):
+    for key in (
+        "command",
+        "device",
+        "machine",
+        "threads",
+        "torch",
+        "python",
+        "versions",
+        "settings",
+    ):
         if key in content:
             about[key] = _flat(content[key])
     for key in ("versions", "settings", "command", "data_sha256"):

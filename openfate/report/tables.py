@@ -17,6 +17,7 @@ from openfate.report.results import MEASURED, Row, Run
 __all__ = ["Cell", "Table", "number", "plain_table", "score_table", "signed"]
 
 KEYS = ("dataset", "backbone", "base", "split", "observed", "k", "variant", "method")
+SCORES = ("accuracy", "auc")  # more is better
 ABOVE, BELOW = "▲", "▼"
 
 
@@ -83,7 +84,7 @@ class _Scores:
     def control(self) -> str | None:
         """What the others are compared with: that which ignores the new features."""
         if self.across == "variant":
-            names = [name for name in self.columns if name in ("default", "fate", "n_fold_5")]
+            names = [name for name in self.columns if name in ("full", "default")]
         else:
             ends = ("base", "drop", "_drop", "_drop_new")
             names = [name for end in ends for name in self.columns if name.endswith(end)]
@@ -94,13 +95,12 @@ def score_table(run: Run, title: str) -> Table:
     """The scores of a summary beside one another, the best bold, each compared with the control."""
     scores = _arrange(run)
     digits = 4 if any("split" in row for row in run.rows) else 3
-    papers = any(row.get("paper") is not None for row in run.rows)
     tests: dict[str, list[Difference]] = {}
     rows = []
     for line, cells in scores.lines.items():
         head = [Cell(_label(key, value)) for key, value in zip(scores.keys, line, strict=True)]
         rows.append(head + _scores_of(scores, cells, tests, digits))
-        if papers:
+        if any(row.get("paper") is not None for _, row in cells.values()):
             rows.append(_papers_of(scores, head, cells))
     table = Table(
         title,
@@ -115,24 +115,29 @@ def score_table(run: Run, title: str) -> Table:
 
 def _arrange(run: Run) -> _Scores:
     rows = run.rows
-    variants = {row.get("variant") for row in rows}
-    across = "variant" if len(variants) > 1 else "method"
-    keys = [key for key in KEYS if key != across and len({_hash(row, key) for row in rows}) > 1]
-    names = dict.fromkeys(key for row in rows for key in row)
-    others = [key for key in names if key not in KEYS and key not in MEASURED]
-    for key in others:  # until no two rows say the same
-        if len({tuple(_hash(row, k) for k in (*keys, across)) for row in rows}) == len(rows):
-            break
-        if len({_hash(row, key) for row in rows}) > 1:
-            keys.append(key)
-    if not keys:
-        keys = ["dataset"]
+    across = "variant" if len({row.get("variant") for row in rows}) > 1 else "method"
+    keys = _keys(rows, across)
     lines: dict[tuple[Any, ...], dict[str, tuple[int, Row]]] = {}
     for at, row in enumerate(rows):
         line = tuple(_hash(row, key) for key in keys)
         lines.setdefault(line, {})[str(row.get(across))] = (at, row)
     columns = list(dict.fromkeys(str(row.get(across)) for row in rows))
     return _Scores(run, across, tuple(keys), lines, columns)
+
+
+def _keys(rows: Sequence[Row], across: str) -> list[str]:
+    """What tells the lines of a table apart: as few of the rows' keys as will do."""
+
+    def n_told(keys: Sequence[str]) -> int:
+        return len({tuple(_hash(row, key) for key in (*keys, across)) for row in rows})
+
+    keys = [key for key in KEYS if key != across and len({_hash(row, key) for row in rows}) > 1]
+    others = {key: row[key] for row in rows for key in row if key not in (*KEYS, *MEASURED)}
+    words = [key for key, value in others.items() if isinstance(value, str)]
+    for key in (*words, "metric", *(key for key in others if key not in words)):
+        if n_told([*keys, key]) > n_told(keys):
+            keys.append(key)
+    return keys or ["dataset"]
 
 
 def _hash(row: Row, key: str) -> Any:
@@ -155,7 +160,7 @@ def _scores_of(
     digits: int,
 ) -> list[Cell]:
     """The cells of one line; `tests` gets the comparisons with the control."""
-    fair = [row["mean"] for name, (_, row) in cells.items() if not _is_bound(name)]
+    fair = _fair(cells)
     control = cells.get(scores.control or "")
     behind = scores.run.scores(control[1]) if control else {}
     found = []
@@ -175,22 +180,31 @@ def _scores_of(
             lift, error = row["lift"], row["lift_standard_error"]
             text += (ABOVE if lift > 0 else BELOW) if abs(lift) > 2 * error else ""
             notes.append(f"lift {signed(lift, digits)} ± {number(error, digits)}")
-        best = bool(fair) and row["mean"] == max(fair) and not _is_bound(name)
+        best = name in fair and row["mean"] == max(fair.values())
         source = f"{scores.run.name} rows[{at}]"
         found.append(Cell(text, row["mean"], source, "; ".join(notes), best))
     return found
 
 
-def _is_bound(name: str) -> bool:
-    """Trained with the features that are new to all others: not a method but a mark."""
-    return name == "oracle" or name.endswith("_oracle")
+def _fair(cells: dict[str, tuple[int, Row]]) -> dict[str, float]:
+    """What of a line may be called the best: scores, but for what was trained with all features."""
+    return {
+        name: row["mean"]
+        for name, (_, row) in cells.items()
+        if row.get("metric") in SCORES and not (name == "oracle" or name.endswith("_oracle"))
+    }
 
 
 def _spread(row: Row, digits: int) -> str:
     n = row.get("n_trials", 1)
     spread = f" ± {number(row.get('std') or 0.0, digits)}" if n > 1 else ""
     trials = "1 trial" if n == 1 else f"{n} trials"
-    return f"{row.get('metric', 'score')} {number(row['mean'], digits)}{spread} over {trials}"
+    ends = [row[key] for key in ("low", "high") if isinstance(row.get(key), float)]
+    interval = (
+        f", 95 % from {number(ends[0], digits)} to {number(ends[1], digits)}" if ends[1:] else ""
+    )
+    name = row.get("metric", "score")
+    return f"{name} {number(row['mean'], digits)}{spread} over {trials}{interval}"
 
 
 def _papers_of(scores: _Scores, head: list[Cell], cells: dict[str, tuple[int, Row]]) -> list[Cell]:
@@ -209,7 +223,12 @@ def _papers_of(scores: _Scores, head: list[Cell], cells: dict[str, tuple[int, Ro
 
 
 def _legend(scores: _Scores, tests: dict[str, list[Difference]]) -> str:
-    legend = "Bold: the best of its line, oracles apart."
+    same = [key for key in KEYS if key not in (*scores.keys, scores.across)]
+    first = scores.run.rows[0]
+    alike = [f"{key} {_label(key, first[key])}" for key in same if first.get(key) is not None]
+    legend = f"All lines: {', '.join(alike)}. " if alike else ""
+    if any(_fair(cells) for cells in scores.lines.values()):
+        legend += "Bold: the best of its line, oracles apart."
     if tests:
         n = sorted({test.n for found in tests.values() for test in found})
         legend += (
@@ -220,9 +239,9 @@ def _legend(scores: _Scores, tests: dict[str, list[Difference]]) -> str:
         legend += f" Of {n_tests} tests, {0.05 * n_tests:.0f} would be significant by chance."
     elif any(row.get("lift_standard_error") for row in scores.run.rows):
         legend += f" {ABOVE} / {BELOW}: the lift over {scores.control} exceeds two of its errors."
-    else:
-        legend += " Not tested: there are no pairs of trials to compare."
-    return legend
+    elif scores.control:
+        legend += f" Not tested against {scores.control}: there are no pairs of trials."
+    return legend.strip()
 
 
 # ---- what a table says -------------------------------------------------------------------------
@@ -238,7 +257,7 @@ def _reading(scores: _Scores, tests: dict[str, list[Difference]]) -> list[str]:
 def _best_most_often(scores: _Scores) -> list[str]:
     wins = dict.fromkeys(scores.columns, 0)
     for cells in scores.lines.values():
-        fair = {name: row["mean"] for name, (_, row) in cells.items() if not _is_bound(name)}
+        fair = _fair(cells)
         for name, mean in fair.items():
             wins[name] += mean == max(fair.values())
     ranked = sorted((name for name in wins if wins[name]), key=lambda name: -wins[name])
@@ -271,18 +290,31 @@ def _against(scores: _Scores, name: str, tests: Sequence[Difference]) -> str:
 def plain_table(
     run: Run, title: str, rows: Sequence[Row] | None = None, where: str = "rows"
 ) -> Table:
-    """Rows as they are: a column for every plain value that they have."""
-    rows = run.rows if rows is None else rows
-    columns = list(
-        dict.fromkeys(
-            key for row in rows for key, value in row.items() if not isinstance(value, list | dict)
-        )
-    )
+    """Rows as they are: a column for every plain value, those of a part with the part's name."""
+    flat = [_flat(row) for row in (run.rows if rows is None else rows)]
+    columns = list(dict.fromkeys(key for row in flat for key in row))
     lines = [
         [plain_cell(key, row.get(key), f"{run.name} {where}[{at}]") for key in columns]
-        for at, row in enumerate(rows)
+        for at, row in enumerate(flat)
     ]
     return Table(title, columns, lines, [run.name])
+
+
+def _flat(row: Row, prefix: str = "") -> Row:
+    """A row without lists, whose parts are spelt out; what took how long is left to the file.
+
+    Examples
+    --------
+    >>> _flat({"k": 3, "bound": {"log10": 7.0}, "ids": [1, 2]})
+    {'k': 3, 'bound log10': 7.0}
+    """
+    found: Row = {}
+    for key, value in row.items():
+        if isinstance(value, dict) and key != "parts":
+            found |= _flat(value, f"{prefix}{key} ")
+        elif not isinstance(value, list | dict):
+            found[f"{prefix}{key}"] = value
+    return found
 
 
 def plain_cell(key: str, value: Any, source: str) -> Cell:

@@ -132,7 +132,7 @@ def test_trials_that_do_not_agree_with_the_summary_are_not_tested(results):
         row["mean"] += 0.01
     write(path, content)
     (section,) = (s for s in build([results]).sections if s.title == "uci/default")
-    assert "Not tested" in section.tables[0].legend
+    assert "Not tested against base" in section.tables[0].legend
 
 
 def test_text_from_files_cannot_become_markup(results):
@@ -146,17 +146,42 @@ def test_text_from_files_cannot_become_markup(results):
 
 
 def test_variants_are_columns_and_the_papers_numbers_stand_below(results):
+    scores = {"full": [0.91, 0.92, 0.93], "no_drop_edge": [0.81, 0.82, 0.83]}
+    paper = {"full": 0.9345, "no_drop_edge": 0.9226}
     rows = [
-        summary_row("gene", share, "fate", [mean], variant=variant, paper=paper)
+        summary_row("gene", share, "fate", found, variant=variant, paper=paper[variant])
         for share in (0.3, 0.5)
-        for variant, mean, paper in (("default", 0.9, 0.9345), ("no_drop_edge", 0.8, 0.9226))
+        for variant, found in scores.items()
     ]
-    write(results / "ablation" / "summary.json", {"rows": rows})
+    for share in (0.3, 0.5):
+        for seed in range(3):
+            record = trial("gene", share, seed, {f"{v}/fate": s[seed] for v, s in scores.items()})
+            write(results / "ablation" / "gene" / f"{share}" / f"{seed}" / "trial.json", record)
+    notes = ["The paper does not state its share."]
+    write(results / "ablation" / "summary.json", {"rows": rows, "notes": notes})
     (section,) = build([results]).sections
     (table,) = section.tables
-    assert table.columns == ["observed", "default", "no_drop_edge"]
-    assert [cell.text for cell in table.rows[0]] == ["30%", ".900", ".800"]
+    assert section.words == notes
+    assert table.columns == ["observed", "full", "no_drop_edge"]
+    assert [cell.text for cell in table.rows[0]] == ["30%", ".920", ".820▼"]
     assert [cell.text for cell in table.rows[1]] == ["30% (paper)", ".9345", ".9226"]
+    assert table.legend.startswith("All lines: dataset gene, method fate. Bold")
+
+
+def test_measures_that_are_no_scores_are_lines_and_none_is_best(results):
+    rows = [
+        summary_row("gene", 0.5, method, [mean], metric, by_chance=0.5)
+        for metric in ("agreement", "energy")
+        for method, mean in (("fate", 0.3), ("oracle", 0.2))
+    ]
+    content = {"rows": rows, "bounds": [{"k": 2, "readings": {"printed": {"log10": 84.0}}}]}
+    write(results / "map" / "summary.json", content)
+    (section,) = build([results]).sections
+    scores, bounds = section.tables
+    assert scores.columns == ["metric", "fate", "oracle"]
+    assert not any(cell.best for row in scores.rows for cell in row)
+    assert scores.reading == []
+    assert (bounds.title, bounds.columns) == ("bounds", ["k", "readings printed log10"])
 
 
 @pytest.mark.parametrize(
