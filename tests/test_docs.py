@@ -1,12 +1,13 @@
 """Every block of README and docs runs or is a command that exists; their figures are in results/.
 
 `python tests/test_docs.py` brings what is computed in the pages up to date: the lines of
-docs/paper-and-code.md and the claims of docs/results.md.
+docs/paper-and-code.md, and the claims, reasons and folders of docs/results.md.
 """
 
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,14 @@ def check_command(words):
         assert words[0] in ("pip", "pytest", "head", "python"), f"what is {words[0]}?"
 
 
+def check_flags(text):
+    """A file for --config: its first line names the command, whose flags its keys are."""
+    command = re.match(r"# \S+: openfate (\w+)", text)[1]
+    flags = typer.main.get_command(app).commands[command].params
+    known = {option.lstrip("-") for flag in flags for option in flag.opts}
+    assert set(tomllib.loads(text)) <= known
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_block_is_run_or_is_a_command_that_exists(name):
     for block in blocks_of((ROOT / name).read_text()):
@@ -62,8 +71,10 @@ def test_every_block_is_run_or_is_a_command_that_exists(name):
         ):
             for words in commands_in(block):
                 check_command(words)
+        elif block.language == "toml":
+            check_flags(block.text)
         elif block.language != "python":
-            assert block.language in ("", "text", "toml", "indented"), f"line {block.line}"
+            assert block.language in ("", "text", "indented"), f"line {block.line}"
             looks = re.search(r"(?m)^(import |from \w+ import|>>> |\$ |def )", block.text)
             assert looks is None, f"line {block.line}: say ```python, ```sh or ```console"
 
@@ -142,7 +153,16 @@ def with_report(text):
         if table.title in ("Reasons, tested", "What each departure is worth")
         for sentence in table.reading
     ]
-    for name, lines in (("claims", claims), ("reasons", reasons)):
+    folders = ["| what | where | trials | made by |", "|---|---|---|---|"]
+    for section in (s for s in report.sections if s.tables and s.title != "Beside the paper"):
+        source = section.tables[0].sources[0]
+        n_trials = section.about.get("trials", "-").split(" ")[0]
+        folders.append(
+            f"| {section.topic} | `{source.removesuffix('/summary.json')}` | {n_trials} | "
+            f"`{section.about.get('command', '-')}` |"
+        )
+    made_of = (("claims", claims), ("reasons", reasons), ("folders", folders))
+    for name, lines in made_of:
         pattern, made = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)", "\n".join(lines)
         assert re.search(pattern, text), name
         text = re.sub(pattern, lambda m, made=made: f"{m[1]}{made}\n{m[2]}", text)
@@ -152,13 +172,6 @@ def with_report(text):
 def test_the_claims_are_those_of_the_report():
     text = (ROOT / "docs" / "results.md").read_text()
     assert text == with_report(text), "run python tests/test_docs.py"
-
-
-def test_every_folder_of_results_is_described():
-    text = (ROOT / "docs" / "results.md").read_text()
-    for folder in (ROOT / "results").iterdir():
-        if folder.is_dir():
-            assert f"`results/{folder.name}" in text, folder.name
 
 
 # ---- links -------------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ def _topic(run: Run) -> str:
 def _paper(results: Results, claims: Sequence[Verdict]) -> Section | None:
     made = [
         reasons.beside_the_paper(results),
+        reasons.baselines_beside(results),
         _ctr_beside_the_paper(results),
         reasons.reasons(results),
         reasons.by_share(results),
