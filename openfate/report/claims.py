@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from openfate.report.paired import Difference, difference
-from openfate.report.paper import CLAIMS, CTR_CLAIMS, Claim
+from openfate.report.paper import CLAIMS, CTR_CLAIMS, Claim, backbone_name
 from openfate.report.results import Results, Run
 from openfate.report.tables import signed
 
@@ -195,8 +195,8 @@ def _ctr_gains(run: Run, dataset: str, backbone: str) -> list[str]:
         row
         for row in run.rows
         if dataset in str(row.get("dataset"))
-        and _same_backbone(str(row.get("backbone")), backbone)
-        and "k" not in row
+        and backbone_name(row.get("backbone")) == backbone
+        and row.get("k") is None
     ]
     gains = []
     for name in dict.fromkeys(str(row["dataset"]) for row in rows):
@@ -211,8 +211,3 @@ def _ctr_gains(run: Run, dataset: str, backbone: str) -> list[str]:
             over = "overall" if splits == ["overall"] else f"mean over {len(splits)} test splits"
             gains.append(f"{name} {signed(gain, 4)} ({over}, {run.name})")
     return gains
-
-
-def _same_backbone(ours: str, papers: str) -> bool:
-    ours = ours.lower()
-    return ours in ("nn", "mlp", "dnn") if papers == "NN" else ours == papers.lower()

@@ -8,9 +8,22 @@ the paper says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["ABLATION_FATE", "CLAIMS", "CTR_CLAIMS", "CTR_OVERALL", "RELEASED", "Claim", "CtrClaim"]
+__all__ = [
+    "ABLATION_FATE",
+    "CLAIMS",
+    "CTR",
+    "CTR_CLAIMS",
+    "K_SWEEP",
+    "RELEASED",
+    "Claim",
+    "CtrClaim",
+    "backbone_name",
+    "papers_auc",
+]
 
 
 @dataclass(frozen=True)
@@ -81,13 +94,66 @@ CTR_CLAIMS = (
     CtrClaim("criteo", "DeepFM", 0.010),
 )
 
-# Table 1: mean ROC-AUC over the test splits T1 to T8.
-CTR_OVERALL = {
-    ("avazu", "NN"): {"base": 0.693, "pooling": 0.684, "fate": 0.710},
-    ("avazu", "DeepFM"): {"base": 0.697, "pooling": 0.685, "fate": 0.713},
-    ("criteo", "NN"): {"base": 0.764, "pooling": 0.765, "fate": 0.772},
-    ("criteo", "DeepFM"): {"base": 0.773, "pooling": 0.774, "fate": 0.783},
-}
+# Table 1: ROC-AUC on the test splits T1 to T8, and overall.
+CTR: dict[tuple[str, str, str], tuple[float, ...]] = {
+    ("avazu", "NN", "base"): (.666, .680, .691, .694, .699, .703, .705, .705, .693),
+    ("avazu", "NN", "pooling"): (.655, .671, .683, .683, .689, .694, .697, .697, .684),
+    ("avazu", "NN", "fate"): (.689, .699, .708, .710, .715, .720, .721, .721, .710),
+    ("avazu", "DeepFM", "base"): (.675, .684, .694, .697, .699, .706, .708, .706, .697),
+    ("avazu", "DeepFM", "pooling"): (.666, .676, .685, .685, .688, .693, .694, .694, .685),
+    ("avazu", "DeepFM", "fate"): (.692, .702, .711, .714, .718, .722, .724, .724, .713),
+    ("criteo", "NN", "base"): (.761, .761, .763, .763, .765, .766, .766, .766, .764),
+    ("criteo", "NN", "pooling"): (.761, .762, .764, .763, .766, .767, .768, .768, .765),
+    ("criteo", "NN", "fate"): (.770, .769, .771, .772, .773, .774, .774, .774, .772),
+    ("criteo", "DeepFM", "base"): (.772, .771, .772, .772, .774, .774, .774, .774, .773),
+    ("criteo", "DeepFM", "pooling"): (.772, .772, .773, .774, .776, .776, .776, .776, .774),
+    ("criteo", "DeepFM", "fate"): (.781, .780, .782, .782, .784, .784, .784, .784, .783),
+}  # fmt: skip
+
+# Table 4: ROC-AUC of FATE by the number k of fields kept: training, validation, T1 to T8.
+K_SWEEP: dict[tuple[str, int], tuple[float, ...]] = {
+    ("avazu", 11): (.7815, .7369, .6853, .6950, .7058, .7093, .7137, .7186, .7183, .7193),
+    ("avazu", 14): (.7842, .7399, .6896, .6989, .7080, .7091, .7142, .7190, .7201, .7210),
+    ("avazu", 17): (.7902, .7433, .6894, .6995, .7082, .7105, .7156, .7203, .7215, .7216),
+    ("avazu", 20): (.7978, .7420, .6872, .6978, .7080, .7091, .7146, .7201, .7201, .7202),
+    ("criteo", 16): (.7955, .7725, .7669, .7666, .7688, .7695, .7714, .7721, .7722, .7722),
+    ("criteo", 21): (.7988, .7752, .7699, .7695, .7714, .7721, .7736, .7739, .7741, .7744),
+    ("criteo", 24): (.8005, .7758, .7701, .7694, .7712, .7727, .7732, .7745, .7740, .7743),
+    ("criteo", 27): (.8025, .7747, .7698, .7683, .7711, .7713, .7727, .7743, .7734, .7744),
+    ("criteo", 30): (.8057, .7750, .7690, .7678, .7701, .7708, .7725, .7735, .7723, .7739),
+}  # fmt: skip
+
+
+def papers_auc(row: Mapping[str, Any]) -> float | None:
+    """What Table 1, or Table 4 where the row has a k, says for a row of the click experiment.
+
+    Examples
+    --------
+    >>> row = {"dataset": "criteo-sample", "backbone": "nn", "method": "fate", "split": "T1"}
+    >>> papers_auc(row), papers_auc(row | {"k": 24}), papers_auc(row | {"split": "T9"})
+    (0.77, 0.7701, None)
+    """
+    dataset = str(row.get("dataset")).partition("-")[0]
+    tests = [f"T{number}" for number in range(1, 9)]
+    if row.get("k") is not None:
+        names, numbers = ["train", "validation", *tests], K_SWEEP.get((dataset, row["k"]), ())
+    else:
+        key = (dataset, backbone_name(row.get("backbone")), str(row.get("method")))
+        names, numbers = [*tests, "overall"], CTR.get(key, ())
+    return dict(zip(names, numbers, strict=False)).get(str(row.get("split")))
+
+
+def backbone_name(ours: object) -> str:
+    """The paper's name of a backbone.
+
+    Examples
+    --------
+    >>> backbone_name("mlp"), backbone_name("deepfm")
+    ('NN', 'DeepFM')
+    """
+    names = {"nn": "NN", "mlp": "NN", "dnn": "NN", "deepfm": "DeepFM"}
+    return names.get(str(ours).lower(), str(ours))
+
 
 # Table 3, line "FATE": the only UCI scores that are printed, at a share that is not stated.
 ABLATION_FATE = {

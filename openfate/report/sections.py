@@ -9,7 +9,7 @@ from typing import Any
 
 from openfate.report import reasons
 from openfate.report.claims import NOT, PARTLY, UNTESTED, Verdict, verdicts
-from openfate.report.paper import CTR_OVERALL
+from openfate.report.paper import papers_auc
 from openfate.report.results import Figure, Results, Run, find_results
 from openfate.report.tables import Cell, Table, number, plain_cell, plain_table, score_table, signed
 
@@ -135,43 +135,24 @@ def _not_tested(results: Results) -> list[str]:
 
 
 def _ctr_beside_the_paper(results: Results) -> Table | None:
-    rows, sources = [], []
-    for run in results.below("ctr"):
+    keys = ("dataset", "backbone", "k", "split", "method")
+    rows = []
+    runs = results.below("ctr")
+    for run in runs:
         for at, row in enumerate(run.rows):
-            paper = _papers_auc(row)
-            if paper is None:
+            paper = papers_auc(row)
+            if paper is None or "mean" not in row:
                 continue
-            where = "the paper, Table 1, full data (openfate/report/paper.py)"
-            source = f"{run.name} rows[{at}]"
-            cells = [Cell(str(row[key])) for key in ("dataset", "backbone", "method")]
-            rows.append(
-                [
-                    *cells,
-                    Cell(number(paper), paper, where),
-                    Cell(number(row["mean"], 4), row["mean"], source),
-                ]
-            )
-            sources.append(run.name)
+            where = "the paper, full data (openfate/report/paper.py)"
+            names = [Cell("-" if row.get(key) is None else str(row[key])) for key in keys]
+            ours = Cell(number(row["mean"], 4), row["mean"], f"{run.name} rows[{at}]")
+            rows.append([*names, Cell(number(paper, 4), paper, where), ours])
     if not rows:
         return None
-    columns = ["dataset", "backbone", "method", "paper (full data)", "ours (what is here)"]
-    table = Table("Click logs: paper and ours", columns, rows, list(dict.fromkeys(sources)))
-    table.legend = (
-        "ROC-AUC over the test splits. Another amount of data: compare differences, not levels."
-    )
+    columns = [*keys, "paper (full data)", "ours (what is here)"]
+    table = Table("Click logs: paper and ours", columns, rows, [run.name for run in runs])
+    table.legend = "ROC-AUC. Another amount of data: compare differences, not levels."
     return table
-
-
-def _papers_auc(row: dict[str, Any]) -> float | None:
-    if row.get("split") != "overall" or "mean" not in row or "k" in row:
-        return None
-    backbone = {"nn": "NN", "mlp": "NN", "dnn": "NN", "deepfm": "DeepFM"}.get(
-        str(row.get("backbone")).lower(), ""
-    )
-    for (log, network), scores in CTR_OVERALL.items():
-        if log in str(row.get("dataset")) and network == backbone:
-            return scores.get(str(row.get("method")))
-    return None
 
 
 # ---- results as they are -----------------------------------------------------------------------

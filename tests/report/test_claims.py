@@ -1,6 +1,8 @@
 import pytest
 
+from openfate.report import build
 from openfate.report.claims import HOLDS, NOT, PARTLY, UNTESTED, verdicts
+from openfate.report.paper import CTR, CTR_CLAIMS, K_SWEEP
 from openfate.report.results import find_results
 from report.folders import summary_row, write, write_run
 
@@ -53,3 +55,26 @@ def test_clicks_are_untested_on_the_full_data_and_told_from_samples(results):
     assert "avazu-sample +.0200 (mean over 2 test splits" in found.detail
     other = by_claim(results)["Criteo, NN: FATE +0.008 ROC-AUC over Base"]
     assert other.detail == "the full data are not here"
+
+
+def test_the_papers_tables_agree_with_its_claims_and_with_each_other():
+    for claim in CTR_CLAIMS:
+        overall = {m: CTR[claim.dataset, claim.backbone, m][-1] for m in ("fate", "base")}
+        assert overall["fate"] - overall["base"] == pytest.approx(claim.gain)
+    for *_, numbers in ((key, numbers) for key, numbers in CTR.items()):
+        assert numbers[-1] == pytest.approx(sum(numbers[:8]) / 8, abs=0.0016)
+    assert all(len(numbers) == 10 for numbers in K_SWEEP.values())
+    assert K_SWEEP["avazu", 17][2] == pytest.approx(CTR["avazu", "NN", "fate"][0], abs=0.001)
+
+
+def test_clicks_stand_beside_the_papers(results):
+    row = {"split": "T2", "backbone": "deepfm"}
+    rows = [
+        summary_row("criteo-sample", None, "fate", [0.7], "auc", **row, k=k) for k in (None, 24)
+    ]
+    write(results / "ctr" / "criteo-sample" / "summary.json", {"rows": rows})
+    (table,) = build([results]).sections[0].tables
+    assert [[cell.text for cell in line[5:]] for line in table.rows] == [
+        [".7800", ".7000"],
+        [".7694", ".7000"],
+    ]
