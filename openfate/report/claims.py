@@ -196,18 +196,21 @@ def _ctr_gains(run: Run, dataset: str, backbone: str) -> list[str]:
         for row in run.rows
         if dataset in str(row.get("dataset"))
         and backbone_name(row.get("backbone")) == backbone
-        and row.get("k") is None
+        and row.get("metric") == "auc"
+        and not {"k", "B"} & row.keys()  # those are sweeps
     ]
     gains = []
-    for name in dict.fromkeys(str(row["dataset"]) for row in rows):
+    for name, variant in dict.fromkeys((row["dataset"], row.get("variant")) for row in rows):
         means: dict[str, dict[str, float]] = {"fate": {}, "base": {}}
         for row in rows:
-            if row["dataset"] == name and row.get("method") in means:
+            same = (row["dataset"], row.get("variant")) == (name, variant)
+            if same and row.get("method") in means:
                 means[row["method"]][str(row.get("split"))] = row["mean"]
         splits = sorted(set(means["fate"]) & set(means["base"]))
         splits = [s for s in splits if s == "overall"] or [s for s in splits if s[:1] == "T"]
         if splits:
             gain = float(np.mean([means["fate"][s] - means["base"][s] for s in splits]))
             over = "overall" if splits == ["overall"] else f"mean over {len(splits)} test splits"
-            gains.append(f"{name} {signed(gain, 4)} ({over}, {run.name})")
+            told = f"{name}, {variant}" if variant else name
+            gains.append(f"{told} {signed(gain, 4)} ({over}, {run.name})")
     return gains

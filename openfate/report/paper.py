@@ -133,6 +133,8 @@ def papers_auc(row: Mapping[str, Any]) -> float | None:
     >>> papers_auc(row), papers_auc(row | {"k": 24}), papers_auc(row | {"split": "T9"})
     (0.77, 0.7701, None)
     """
+    if row.get("metric", "auc") != "auc" or row.get("B") is not None:
+        return None
     dataset = str(row.get("dataset")).partition("-")[0]
     tests = [f"T{number}" for number in range(1, 9)]
     if row.get("k") is not None:

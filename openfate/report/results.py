@@ -104,23 +104,21 @@ class Run:
 
 def _score(record: Row, row: Mapping[str, Any]) -> float | None:
     """What a trial says about a row, if it is about it."""
+    about = {**record, "variant": record["kind"]} if "kind" in record else record
     for key, value in row.items():
-        if key not in MEASURED and key in record and record[key] != value:
+        if key not in MEASURED and key != "split" and key in about and about[key] != value:
             return None
-    results = record.get("results")
+    results, method, variant = record.get("results"), row.get("method"), row.get("variant")
     if not isinstance(results, dict):
         return None
-    method, variant = row.get("method"), row.get("variant")
     found = results.get(f"{variant}/{method}") or results.get(method) or results.get(variant)
     if not isinstance(found, dict):
         return None
-    if isinstance(found.get("measures"), dict):
-        found = {"score": found["measures"].get(row.get("metric"))}
-    for parts in ("splits", "split_scores"):
-        if isinstance(found.get(parts), dict) and row.get("split") in found[parts]:
-            found = found[parts][row["split"]]
-            break
-    score = found.get("score") if isinstance(found, dict) else found
+    metric = row.get("metric", "score")
+    for part in (row.get("split"), "measures"):
+        inside = found.get("splits", {}).get(part) or found.get(part)
+        found = inside if isinstance(inside, dict) else found
+    score = found.get(metric, found.get("score"))
     return float(score) if isinstance(score, int | float) else None
 
 

@@ -135,7 +135,7 @@ def _not_tested(results: Results) -> list[str]:
 
 
 def _ctr_beside_the_paper(results: Results) -> Table | None:
-    keys = ("dataset", "backbone", "k", "split", "method")
+    keys = ("dataset", "backbone", "variant", "k", "split", "method")
     rows = []
     runs = results.below("ctr")
     for run in runs:

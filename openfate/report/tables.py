@@ -16,7 +16,7 @@ from openfate.report.results import MEASURED, Row, Run
 
 __all__ = ["Cell", "Table", "number", "plain_table", "score_table", "signed"]
 
-KEYS = ("dataset", "backbone", "base", "split", "observed", "k", "variant", "method")
+KEYS = ("dataset", "backbone", "base", "k", "B", "variant", "split", "observed", "method")
 SCORES = ("accuracy", "auc")  # more is better
 ABOVE, BELOW = "▲", "▼"
 
@@ -115,7 +115,8 @@ def score_table(run: Run, title: str) -> Table:
 
 def _arrange(run: Run) -> _Scores:
     rows = run.rows
-    across = "variant" if len({row.get("variant") for row in rows}) > 1 else "method"
+    n_variants, n_methods = (len({row.get(key) for row in rows}) for key in ("variant", "method"))
+    across = "variant" if n_variants > n_methods else "method"
     keys = _keys(rows, across)
     lines: dict[tuple[Any, ...], dict[str, tuple[int, Row]]] = {}
     for at, row in enumerate(rows):
@@ -131,10 +132,11 @@ def _keys(rows: Sequence[Row], across: str) -> list[str]:
     def n_told(keys: Sequence[str]) -> int:
         return len({tuple(_hash(row, key) for key in (*keys, across)) for row in rows})
 
-    keys = [key for key in KEYS if key != across and len({_hash(row, key) for row in rows}) > 1]
+    keys: list[str] = []
     others = {key: row[key] for row in rows for key in row if key not in (*KEYS, *MEASURED)}
     words = [key for key, value in others.items() if isinstance(value, str)]
-    for key in (*words, "metric", *(key for key in others if key not in words)):
+    known = [key for key in KEYS if key != across]
+    for key in (*known, *words, "metric", *(key for key in others if key not in words)):
         if n_told([*keys, key]) > n_told(keys):
             keys.append(key)
     return keys or ["dataset"]
@@ -172,7 +174,8 @@ def _scores_of(
         text, notes = number(row["mean"], digits), [_spread(row, digits)]
         test = paired(scores.run.scores(row), behind)
         if name != scores.control and test is not None and test.n > 1:
-            tests.setdefault(name, []).append(test)
+            if row.get("metric") in SCORES:
+                tests.setdefault(name, []).append(test)
             text += {1: ABOVE, -1: BELOW, 0: ""}[test.sign]
             over = f"{signed(test.mean, digits)} over {scores.control}"
             notes.append(f"{over}, p = {test.p:.2g}, {test.n} pairs")

@@ -74,7 +74,7 @@ def test_clicks_stand_beside_the_papers(results):
     ]
     write(results / "ctr" / "criteo-sample" / "summary.json", {"rows": rows})
     (table,) = build([results]).sections[0].tables
-    assert [[cell.text for cell in line[5:]] for line in table.rows] == [
+    assert [[cell.text for cell in line[6:]] for line in table.rows] == [
         [".7800", ".7000"],
         [".7694", ".7000"],
     ]

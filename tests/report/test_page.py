@@ -168,6 +168,30 @@ def test_variants_are_columns_and_the_papers_numbers_stand_below(results):
     assert table.legend.startswith("All lines: dataset gene, method fate. Bold")
 
 
+def test_clicks_are_tested_split_by_split_and_log_loss_is_no_score(results):
+    rows = []
+    auc = {"base": [0.70, 0.71, 0.72], "fate": [0.72, 0.73, 0.74]}
+    for split in ("T1", "overall"):
+        for metric in ("auc", "log_loss"):
+            for method, scores in auc.items():
+                more = {"backbone": "nn", "variant": "k_shot", "split": split}
+                rows.append(summary_row("avazu-sample", None, method, scores, metric, **more))
+    for seed in range(3):
+        found = {}
+        for method, scores in auc.items():
+            both = {"auc": scores[seed], "log_loss": scores[seed]}
+            found[method] = {"metric": "auc", "score": scores[seed], "splits": {"T1": both}, **both}
+        head = {"dataset": "avazu-sample", "backbone": "nn", "kind": "k_shot", "seed": seed}
+        write(results / "ctr" / "a" / f"{seed}" / "trial.json", {**head, "results": found})
+    write(results / "ctr" / "summary.json", {"rows": rows})
+    (section,) = (s for s in build([results]).sections if s.title == "ctr")
+    (table,) = section.tables
+    assert table.columns == ["split", "metric", "base", "fate"]
+    assert [cell.text for cell in table.rows[0]] == ["T1", "auc", ".7100", ".7300▲"]
+    assert "fate is above base in 2 of 2 cells, significantly in 2" in table.reading[-1]
+    assert [row[3].best for row in table.rows] == [True, False, True, False]
+
+
 def test_measures_that_are_no_scores_are_lines_and_none_is_best(results):
     rows = [
         summary_row("gene", 0.5, method, [mean], metric, by_chance=0.5)
