@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench install clean
+.PHONY: demo test check bench docs release-check install clean
 
 demo: .venv/core
 	$(BIN)/openfate demo
@@ -19,6 +19,13 @@ check: .venv/all
 bench: .venv/all
 	$(BIN)/openfate bench train
 
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo site/index.html
+
+release-check: .venv/bin/python
+	$(BIN)/python .ci/release_check.py
+
 install: .venv/all
 
 # constraints.txt pins what was tested; without it pip would take torch with gigabytes of CUDA.
@@ -33,5 +40,9 @@ install: .venv/all
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,peers,export,track]'
 	touch $@
 
+.venv/docs: .venv/core
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv site

@@ -1,17 +1,112 @@
-"""The README's example runs, and the figures of the pages are those in results/."""
+"""Every block of README and docs runs or is a command that exists; their figures are in results/.
+
+`python tests/test_docs.py` brings what is computed in the pages up to date: the lines of
+docs/paper-and-code.md, and the claims, reasons and folders of docs/results.md.
+"""
 
 import json
 import re
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
+import typer
+from snippets import PAGES, ROOT, blocks_of, commands_in, is_commands
 
-ROOT = Path(__file__).parents[1]
+from openfate.cli import app, main
+from openfate.report import build
+
 README = (ROOT / "README.md").read_text()
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+TARGETS = re.findall(r"(?m)^([\w-]+):", (ROOT / "Makefile").read_text())
 
 
-def test_readme_example_runs():
+def pages_with(*languages):
+    return [
+        name
+        for name, page in zip(NAMES, PAGES, strict=True)
+        if any(block.language in languages for block in blocks_of(page.read_text()))
+    ]
+
+
+# ---- blocks ------------------------------------------------------------------------------------
+
+
+def parse_openfate(words):
+    """Let the command line read a command, without running it; bad flags raise."""
+    command, name = typer.main.get_command(app), "openfate"
+    while hasattr(command, "commands"):
+        assert words and words[0] in command.commands, f"no command {words[:1]} in {name}"
+        name, words = words[0], words[1:]
+        command = command.commands[name]
+    command.make_context(name, list(words))
+
+
+def check_command(words):
+    if words[0] == "openfate":
+        parse_openfate(words[1:])
+    elif words[0] == "make":
+        assert words[1] in TARGETS, f"no target {words[1]} in Makefile"
+    elif words[0] == "python" and words[1].endswith(".py"):
+        assert (ROOT / words[1]).is_file(), f"no file {words[1]}"
+    else:
+        assert words[0] in ("pip", "pytest", "head", "python"), f"what is {words[0]}?"
+
+
+def check_flags(text):
+    """A file for --config: its first line names the command, whose flags its keys are."""
+    command = re.match(r"# \S+: openfate (\w+)", text)[1]
+    flags = typer.main.get_command(app).commands[command].params
+    known = {option.lstrip("-") for flag in flags for option in flag.opts}
+    assert set(tomllib.loads(text)) <= known
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_block_is_run_or_is_a_command_that_exists(name):
+    for block in blocks_of((ROOT / name).read_text()):
+        if block.language in ("sh", "console") or (
+            block.language in ("", "indented") and is_commands(block)
+        ):
+            for words in commands_in(block):
+                check_command(words)
+        elif block.language == "toml":
+            check_flags(block.text)
+        elif block.language != "python":
+            assert block.language in ("", "text", "indented"), f"line {block.line}"
+            looks = re.search(r"(?m)^(import |from \w+ import|>>> |\$ |def )", block.text)
+            assert looks is None, f"line {block.line}: say ```python, ```sh or ```console"
+
+
+@pytest.mark.parametrize("name", [n for n in pages_with("python", "sh") if n != "README.md"])
+def test_every_page_runs(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    scope = {"__name__": "__main__"}
+    for block in blocks_of((ROOT / name).read_text()):
+        if block.language == "python":
+            exec(compile("\n" * block.line + block.text, name, "exec"), scope)
+        elif block.language == "sh":
+            for words in commands_in(block):
+                assert words[0] == "openfate", f"line {block.line}: only openfate is run"
+                monkeypatch.setattr(sys, "argv", words)
+                with pytest.raises(SystemExit) as ended:
+                    main()
+                assert not ended.value.code, capsys.readouterr().err
+
+
+def test_a_block_that_is_neither_would_be_found():
+    (bad,) = blocks_of("text\n\n    openfate fitt a.csv\n")
+    with pytest.raises(AssertionError, match="fitt"):
+        check_command(commands_in(bad)[0])
+    with pytest.raises(Exception, match="--targt"):
+        check_command(["openfate", "fit", "a.csv", "--targt", "b", "--out", "c"])
+    with pytest.raises(AssertionError, match="no target"):
+        check_command(["make", "coffee"])
+
+
+def test_the_example_of_the_readme_is_short_and_right():
     (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line]) <= 13
     scope = {}
@@ -19,6 +114,9 @@ def test_readme_example_runs():
     exec(code, scope)
     assert scope["p"].shape == (200, 2)
     assert (scope["p"].argmax(1)[:4] == [0, 1, 0, 1]).all()
+
+
+# ---- figures -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -41,3 +139,104 @@ def test_a_table_comes_from_results(page, table, results):
         dataset, share = name.rsplit(" ", 1)
         for method, cell in zip(methods, cells, strict=True):
             assert cell == f"{mean[dataset, float(share), method]:.3f}".lstrip("0")
+
+
+def with_report(text):
+    """A page with the claims, and the reasons where they do not hold, as the report finds them."""
+    report = build([ROOT / "results"])
+    claims = ["| claim of the paper | run | | what we find |", "|---|---|---|---|"]
+    for claim in report.claims:
+        claims.append(f"| {claim.claim} | {claim.run} | **{claim.verdict}** | {claim.detail} |")
+    reasons = [
+        f"- {sentence}"
+        for table in report.sections[0].tables
+        if table.title in ("Reasons, tested", "What each departure is worth")
+        for sentence in table.reading
+    ]
+    folders = ["| what | where | trials | made by |", "|---|---|---|---|"]
+    for section in (s for s in report.sections if s.tables and s.title != "Beside the paper"):
+        source = section.tables[0].sources[0]
+        n_trials = section.about.get("trials", "-").split(" ")[0]
+        folders.append(
+            f"| {section.topic} | `{source.removesuffix('/summary.json')}` | {n_trials} | "
+            f"`{section.about.get('command', '-')}` |"
+        )
+    made_of = (("claims", claims), ("reasons", reasons), ("folders", folders))
+    for name, lines in made_of:
+        pattern, made = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)", "\n".join(lines)
+        assert re.search(pattern, text), name
+        text = re.sub(pattern, lambda m, made=made: f"{m[1]}{made}\n{m[2]}", text)
+    return text
+
+
+def test_the_claims_are_those_of_the_report():
+    text = (ROOT / "docs" / "results.md").read_text()
+    assert text == with_report(text), "run python tests/test_docs.py"
+
+
+# ---- links -------------------------------------------------------------------------------------
+
+LINE_LINK = re.compile(
+    r"\[`(?P<name>\w[\w.]*)`\]\(\.\./(?P<path>openfate/[\w/.]+)#L(?P<line>\d+)\)"
+)
+
+
+def line_of(path, name):
+    """The line on which a class, function, method or setting begins; methods as Class.name."""
+    *above, last = name.split(".")
+    first = 0
+    lines = path.read_text().splitlines()
+    for part in above:
+        first = next(
+            n for n in range(first, len(lines)) if re.match(rf"\s*class {part}\b", lines[n])
+        )
+    pattern = rf"\s*(class|def) {last}\b" if above else rf"(class|def) {last}\b|{last}\b( =|:)"
+    pattern = pattern if not above else rf"{pattern}|\s+{last}: |\s+self\.{last} ="
+    return next(n for n in range(first, len(lines)) if re.match(pattern, lines[n])) + 1
+
+
+def with_lines(text):
+    """A page whose links to lines lead to where the names are now."""
+    return LINE_LINK.sub(
+        lambda m: f"[`{m['name']}`](../{m['path']}#L{line_of(ROOT / m['path'], m['name'])})", text
+    )
+
+
+def test_links_to_lines_lead_to_what_they_name():
+    text = (ROOT / "docs" / "paper-and-code.md").read_text()
+    assert len(LINE_LINK.findall(text)) > 25
+    assert text == with_lines(text), "run python tests/test_docs.py"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_to_files_and_headings(name):
+    page = ROOT / name
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert found.is_relative_to(ROOT), target
+        if anchor and found.suffix == ".md":
+            assert anchor in anchors_of(found.read_text()), target
+
+
+def anchors_of(text):
+    headings = re.findall(r"(?m)^#+ (.*)$", re.sub(r"(?s)```.*?```", "", text))
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
+
+
+def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
+    config = (ROOT / "mkdocs.yml").read_text()
+    entries = set(re.findall(r"(?m)^ +- (?:[^\n]+: )?([\w/-]+\.md)$", config))
+    pages = {str(p.relative_to(ROOT / "docs")) for p in PAGES if p.is_relative_to(ROOT / "docs")}
+    assert entries == pages
+
+
+if __name__ == "__main__":
+    for path, made in (("paper-and-code.md", with_lines), ("results.md", with_report)):
+        page = Path(ROOT, "docs", path)
+        page.write_text(made(page.read_text()))

@@ -4,7 +4,8 @@
     use.py        predict, observe, evaluate
     look.py       inspect, export
     research.py   demo, fetch, prepare
-    experiments.py, clicks.py, paper.py, speed.py    experiment, bench
+    experiments.py, clicks.py, paper.py    experiment
+    speed.py, report.py    bench, report
     flags.py      what several commands share; --config
     rows.py, labels.py, predictions.py    files of rows, --target, what predict writes
 
@@ -20,7 +21,17 @@ from typing import Annotated, Any
 import typer
 
 from openfate import __version__
-from openfate.cli import clicks, experiments, learn, look, paper, research, speed, use
+from openfate.cli import (
+    clicks,
+    experiments,
+    learn,
+    look,
+    paper,
+    report,
+    research,
+    speed,
+    use,
+)
 from openfate.errors import OpenFATEError
 
 __all__ = ["app", "main"]
@@ -35,7 +46,7 @@ app = typer.Typer(
 )
 for _command in (
     *(learn.fit, use.predict, use.observe, use.evaluate, look.inspect, look.export),
-    *(research.demo, research.fetch, research.prepare),
+    *(research.demo, research.fetch, research.prepare, report.report),
 ):
     app.command()(_command)
 for _experiment in (clicks.ctr, paper.ablation, paper.generalization, speed.scalability):

@@ -1,0 +1,39 @@
+"""Results as one page: report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openfate.cli.flags import Json
+from openfate.errors import InputError
+
+__all__ = ["report"]
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders of results, such as results.", metavar="DIR")
+    ],
+    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
+    as_json: Json = False,
+) -> None:
+    """One HTML page over results, beside the paper's numbers; its claims recomputed."""
+    from openfate import report as reporting
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out {out}: the page is a .html file.")
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"--out {out}: there is no folder {out.absolute().parent}.")
+    built = reporting.build(folders)
+    reporting.write_page(built, out)
+    if as_json:
+        print(json.dumps({"page": str(out), **built.data()}))
+        return
+    for claim in built.claims:
+        print(f"{claim.verdict}: {claim.claim} ({claim.run}): {claim.detail}")
+    n_tables = sum(len(section.tables) for section in built.sections)
+    print(f"Page: {out} ({n_tables} tables, {out.stat().st_size / 1e6:.1f} MB)")
