@@ -39,18 +39,6 @@ def ablation():
     yield ["base", *(f"{number(cells[name, 'base', 'base']['mean'])}" for name in DATASETS)]
 
 
-def search():
-    content = summary("ablation/default/search")
-    cells = {(r["dataset"], r["variant"], r["method"]): r["mean"] for r in content["rows"]}
-    for chosen in content["chosen"]:
-        name, settings = chosen["dataset"], chosen["chosen"]
-        texts = [f"{value:g}" for value in settings.values()]
-        for variant in ("full", "searched"):
-            for method in ("fate", "fate_drop_new"):
-                texts.append(number(cells[name, variant, method]))
-        yield [name, *texts]
-
-
 def embeddings():
     rows = summary("map/default")["rows"]
     cells = {(row["dataset"], row["method"], row["metric"]): row for row in rows}
@@ -91,7 +79,6 @@ def bounds(model):
 
 TABLES = {
     "ablation": ablation,
-    "search": search,
     "map": embeddings,
     "gaps-fate": lambda: gaps("fate"),
     "gaps-theory": lambda: gaps("theory"),
