@@ -52,8 +52,15 @@ def about(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "versions": _versions(),
-        "command": shlex.join(["openfate", *sys.argv[1:]]),
+        "command": _command(),
     }
+
+
+def _command() -> str:
+    """As it was typed: through the command line, or as a module where that is not installed."""
+    as_module = Path(sys.argv[0]).name == "bench.py"
+    start = ["python", "-m", "openfate.bench"] if as_module else ["openfate"]
+    return shlex.join([*start, *sys.argv[1:]])
 
 
 def _processor() -> str:
