@@ -1,6 +1,6 @@
 """Measure the fused GPU engine beside plain torch and the PyG twin: writes gpu-engine.json.
 
-    PYTHONPATH=. python results/bench/gpu_engine.py OUT.json
+    PYTHONPATH=. python benchmarks/gpu_engine.py OUT.json
 
 Criteo-shaped mini-batches: 39 fields, 2.65 million features, skewed values, already on the device.
 A mini-batch is 5 steps of k-shot (k = 24) and one of the extrapolator.  All sides may use tf32.
@@ -249,7 +249,7 @@ _MEASURES = (torch.mean, torch.max)
 def main() -> None:
     torch.set_float32_matmul_precision("high")
     out = {
-        "command": "PYTHONPATH=. python results/bench/gpu_engine.py OUT.json",
+        "command": "PYTHONPATH=. python benchmarks/gpu_engine.py OUT.json",
         "machine": torch.cuda.get_device_name(),
         "versions": {"torch": torch.__version__, "triton": triton.__version__},
         "unit": "milliseconds a mini-batch, median",
