@@ -77,11 +77,11 @@ class GCN(nn.Module):
 
     def forward(self, states: Tensor, edges: Edges, wanted: Tensor | None = None) -> Tensor:
         """States after L layers of all features, or of the `wanted` ones, increasing: (W, H)."""
-        walked, constants = walk(
-            states, edges, self.n_layers, constant=self.bias is not None, wanted=wanted
-        )
         # WHY: a written backward does not know of autocast; these products are small.
         with torch.autocast(states.device.type, enabled=False):
+            walked, constants = walk(
+                states, edges, self.n_layers, constant=self.bias is not None, wanted=wanted
+            )
             out: Tensor = _Product.apply(walked, constants, self.bias, *self.P)  # type: ignore[no-untyped-call]
         return out
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from openfate.errors import DataFileError, InputError
 from openfate.experiments.click_data import ClicksInMemory, Synthetic, in_parts, load_clicks
 from openfate.experiments.click_methods import (
+    ALPHAS,
     BACKBONES,
     METHODS,
+    STRENGTHS,
     ClickSettings,
     ClickTrial,
     buckets,
@@ -25,6 +27,8 @@ from openfate.experiments.click_methods import (
 from openfate.experiments.ctr import ceiling, make_plans, run_trial, summary, write_summary
 from openfate.models.backbone import MLP
 from openfate.models.fate import FATE
+from openfate.openworld.evidence import Evidence
+from openfate.openworld.pooling import Pooling, score
 
 SMALL = Synthetic(n_rows=6000, n_features=2000)
 QUICK = ClickSettings(
@@ -156,16 +160,26 @@ def test_oov_knows_nothing_of_which_new_feature_it_is(clicks):
     assert (swapped != ids).any()
 
 
-def test_evidence_is_weighed_on_validation_and_may_be_none(clicks):
-    noise = np.random.default_rng(0)
-    rows = {
-        part: (ids, noise.integers(0, 2, len(y)).astype(np.float32))
-        for part, (ids, y) in clicks.rows.items()
-    }
-    trial = ClickTrial(replace(clicks, rows=rows), "nn", 0, QUICK)
-    assert trial.unlabelled.strength == 0  # labels that are noise: evidence says nothing
-    result = trial.result("evidence")
-    assert result["score"] == pytest.approx(trial.result("base")["score"], abs=1e-12)
+def test_evidence_is_weighed_by_the_log_loss_of_validation_alone(clicks):
+    trial = ClickTrial(clicks, "nn", 0, QUICK)
+    X, P0, y = trial._base_rows("validation")
+    state = Evidence(2).add(X, P0)
+
+    def loss(strength, alpha):
+        P = score(state, X, P0, Pooling(strength=strength, alpha=alpha), own=True)
+        return -np.log(P[np.arange(len(y)), y]).mean()
+
+    grid = {(0.0, 10.0): loss(0.0, 10.0)}
+    grid |= {(s, a): loss(s, a) for s in STRENGTHS for a in ALPHAS}
+    best = min(grid, key=lambda settings: grid[settings])
+    assert (trial.unlabelled.strength, trial.unlabelled.alpha) == best
+
+
+def test_evidence_of_strength_zero_leaves_base_as_it_is(clicks):
+    trial = ClickTrial(clicks, "nn", 0, QUICK)
+    trial.unlabelled = Pooling(strength=0.0, label_strength=0.0)
+    evidence, base = trial.result("evidence"), trial.result("base")
+    assert evidence["score"] == pytest.approx(base["score"], abs=1e-6)
 
 
 # ---- records -----------------------------------------------------------------------------------
