@@ -191,10 +191,14 @@ def _scores_of(
 
 def _fair(cells: dict[str, tuple[int, Row]]) -> dict[str, float]:
     """What of a line may be called the best: scores, but for what was trained with all features."""
+    if len(cells) < 2:
+        return {}
     return {
         name: row["mean"]
         for name, (_, row) in cells.items()
-        if row.get("metric") in SCORES and not (name == "oracle" or name.endswith("_oracle"))
+        if row.get("metric") in SCORES
+        and "gap" not in row  # a gap in a score is no score
+        and not (name == "oracle" or name.endswith("_oracle"))
     }
 
 
