@@ -92,7 +92,7 @@ TABLES = {
     },
     **{
         f"{name} nfold": lambda name=name: table_of(name, "nfold")
-        for name in ("criteo-sample", "avazu-sample", "flights")
+        for name in ("criteo-sample", "avazu-sample")
     },
     "synthetic": synthetic_table,
     **{

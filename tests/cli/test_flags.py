@@ -13,7 +13,9 @@ import pytest
 
 from cli.tables import process, run
 
-COMMANDS = "fit predict observe evaluate inspect export demo fetch prepare experiment bench".split()
+COMMANDS = (
+    "fit predict observe evaluate inspect export demo fetch prepare report experiment bench".split()
+)
 
 
 # ---- help ----------------------------------------------------------------------------------------
