@@ -23,7 +23,7 @@ COMMANDS = (
 
 def test_help_lists_the_commands(openfate):
     lines = openfate("--help").split("Commands:")[1].splitlines()
-    assert [line.split()[0] for line in lines if line.strip()] == COMMANDS
+    assert [line.split()[0] for line in lines if line.strip()] == [*COMMANDS]
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "observe", "evaluate", "inspect", "export"])
