@@ -104,7 +104,7 @@ TABLES = {
 
 
 def section(name):
-    return re.compile(rf"(<!-- {name} -->\n)(.*?)(\n<!-- end -->)", flags=re.DOTALL)
+    return re.compile(rf"(<!-- {name} -->\n)(.*?)(<!-- end -->)", flags=re.DOTALL)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -117,5 +117,7 @@ def test_a_table_comes_from_results(name):
 if __name__ == "__main__":
     text = PAGE.read_text()
     for name, table in TABLES.items():
-        text = section(name).sub(lambda found, table=table: found[1] + table() + found[3], text)
+        text = section(name).sub(
+            lambda found, table=table: found[1] + table() + "\n" + found[3], text
+        )
     PAGE.write_text(text)
