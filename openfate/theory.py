@@ -140,8 +140,8 @@ def _check(d: int, k: int, T: int, lr: float, N: int | None, B: int | None, *oth
     for name, value in {"d": d, "k": k, "T": T, "N": N, "B": B}.items():
         if value is None and name in "NB":
             continue
-        if type(value) is not int or value < 1:
-            raise InputError(f"{name}={value!r}: choose a whole number from 1 up.")
+        if type(value) is not int or not 1 <= value <= 10**12:
+            raise InputError(f"{name}={value!r}: choose a whole number from 1 to 10^12.")
     if (N is None) != (B is None):
         raise InputError(f"N={N}, B={B}: give both, or neither for full batches.")
     for part, total, names in ((k, d, "k and d"), (B or 1, N or 1, "B and N")):
@@ -150,9 +150,9 @@ def _check(d: int, k: int, T: int, lr: float, N: int | None, B: int | None, *oth
     n = 1.0 if n_effective is None else n_effective
     numbers = {"lr": lr, "beta": beta, "beta_prime": beta_prime, "lam": lam, "n_effective": n}
     for name, number in numbers.items():
-        if not (number > 0 and math.isfinite(number)):
-            raise InputError(f"{name}={number!r}: choose a number above 0.")
-    if not 0 < delta < 1:
+        if not isinstance(number, int | float) or not 1e-12 <= number <= 1e12:
+            raise InputError(f"{name}={number!r}: choose a number from 1e-12 to 1e12.")
+    if not isinstance(delta, int | float) or not 0 < delta < 1:
         raise InputError(f"delta={delta!r}: choose a probability between 0 and 1.")
 
 

@@ -44,7 +44,7 @@ def ctr(
     values: Annotated[str, typer.Option(help="What the sweep takes, such as 11,14,17,20.")] = "",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting, such as lrs=0.001,0.003 or epochs=5; repeatable."),
+        typer.Option("--set", help="Such as lrs=0.001,0.003 or epochs=5; --set x names all."),
     ] = None,
     rows: Annotated[int, typer.Option(min=1000, help="Synthetic: rows.")] = 4_000_000,
     features: Annotated[int, typer.Option(min=1, help="Synthetic: features.")] = 1_000_000,

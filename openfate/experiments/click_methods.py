@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from openfate.data.multihot import MultiHot
-from openfate.errors import OpenFATEError
+from openfate.errors import InputError, OpenFATEError
 from openfate.experiments.click_data import Clicks
 from openfate.models.backbone import MLP, Backbone
 from openfate.models.baselines import pooling
@@ -109,6 +109,29 @@ class ClickSettings:
     normalize: bool = True
     prior_rows: float | None = None
     recompose: Literal["all", "masked"] = "all"
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            if (value := getattr(self, name)) not in known:
+                raise InputError(f"{name}={value!r} is unknown: choose one of {known}.")
+        for name, (least, most) in _RANGES.items():
+            given = getattr(self, name)
+            for value in given if isinstance(given, tuple) else (given,):
+                if value is not None and not least <= value <= most:
+                    raise InputError(f"{name}={value}: choose a number from {least:g} to {most:g}.")
+            if given == ():
+                raise InputError(f"{name} is empty: give one number or more.")
+
+
+_CHOICES = {"masking": ("k_shot", "n_fold"), "recompose": ("all", "masked")}
+_MANY = 1e9
+_RANGES: dict[str, tuple[float, float]] = {
+    **{"n_kept": (1, _MANY), "n_draws": (1, _MANY), "n_folds": (2, _MANY), "drop_edge": (0, 0.99)},
+    **{"batch_rows": (2, _MANY), "plain_batch_rows": (2, _MANY), "predict_rows": (1, _MANY)},
+    **{"lrs": (1e-9, 1.0), "lr_factor": (1e-9, _MANY), "epochs": (1, _MANY)},
+    **{"patience": (1, _MANY), "validations": (1, _MANY), "hidden": (1, _MANY)},
+    **{"dropout": (0, 0.99), "prior_rows": (1e-9, _MANY)},
+}
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,9 @@ class Plan(Recorded):
         usual = replace(ClickSettings(), **{**USUAL[self.dataset], **MASKING[masking]})
         settings = {**asdict(self.settings), **self._drawn()}
         plain = {**asdict(usual), **asdict(Synthetic())}
-        different = [f"{k}={_text(v)}" for k, v in settings.items() if v != plain[k]]
+        different = [
+            f"{k}={_text(v)}" for k, v in settings.items() if v != plain[k] or k == self.sweep
+        ]
         return "-".join([masking, *different])
 
     def _drawn(self) -> dict[str, Any]:
@@ -157,11 +159,11 @@ def make_plans(
         raise InputError(f"--out {out} is a file: choose a folder.")
     drawn, swept = synthetic or Synthetic(), {"k": "n_kept", "B": "batch_rows", None: None}[sweep]
     plans = []
-    for dataset in datasets:
+    for dataset in dict.fromkeys(datasets):
         clicks = _load(dataset, data, drawn)
         usual = masking or ("nfold" if dataset == "synthetic" else "kshot")
         for settings in _settings(dataset, clicks.n_fields, usual, sweep, values, changes or {}):
-            for backbone, seed in itertools.product(backbones, range(trials)):
+            for backbone, seed in itertools.product(dict.fromkeys(backbones), range(trials)):
                 log = replace(drawn, seed=drawn.seed + seed)  # a stream of its own for each trial
                 same = (dataset, backbone, seed, tuple(methods), out, settings, data)
                 plans.append(Plan(*same, log, swept, command))
@@ -202,6 +204,7 @@ def run_trial(plan: Plan) -> dict[str, Any]:
     """Run the methods of a trial that its record does not have yet; returns the whole record."""
     record = plan.record()
     clicks = plan.clicks()
+    check_parts(clicks)
     if record is None:
         about = {
             "n_features": clicks.n_features,
@@ -218,6 +221,18 @@ def run_trial(plan: Plan) -> dict[str, Any]:
             record["results"][method] = trial.result(method)
             write_json(plan.path, record)
     return record
+
+
+def check_parts(clicks: Clicks) -> None:
+    """Refuse a log with a part that has no rows, or rows of one class alone: it has no AUC."""
+    for part in clicks.parts:
+        seen = {float(y) for _, labels in clicks.batches(part, 100_000) for y in np.unique(labels)}
+        if len(seen) != 2:
+            held = f"only labels {sorted(seen)}" if seen else "no rows"
+            raise InputError(
+                f"{part} of {clicks.name} holds {held}: give more rows, so that every part has "
+                "clicks and others."
+            )
 
 
 def new_share(clicks: Clicks, part: str) -> float:

@@ -118,6 +118,10 @@ def _check_shapes(ids: Table, y: Table) -> None:
         )
     if tuple(y.shape) != (len(ids),):
         raise InputError(f"a batch of {len(ids)} rows has labels of the shape {tuple(y.shape)}.")
+    # WHY: ids travel as int32, where larger ones would become others.
+    narrow = ids.dtype in (np.int32, torch.int32, np.int16, np.uint16, np.int8, np.uint8)
+    if not narrow and not getattr(ids, "is_cuda", False) and len(ids) and int(ids.max()) >= 2**31:
+        raise InputError(f"feature id {int(ids.max())}: ids go up to 2^31 - 1.")
 
 
 def check_labels(y: Table) -> None:

@@ -106,6 +106,13 @@ class SyntheticStream:
             )
         if not 0 <= new_share < 0.5:
             raise InputError(f"new_share must be from 0 up to 0.5, not {new_share!r}.")
+        if not (0 <= affinity <= 10 and 0 < logit_std <= 100 and 0 < click_rate < 1):
+            raise InputError(
+                f"affinity={affinity}, logit_std={logit_std}, click_rate={click_rate}: choose "
+                "0 to 10, above 0 up to 100, and a share between 0 and 1."
+            )
+        if self.seed < 0:
+            raise InputError(f"seed={seed}: choose a whole number from 0.")
         cardinality = cardinalities(shape)
         rng = np.random.default_rng([self.seed, _SETUP])
         self.fields = tuple(f"field_{f + 1}" for f in range(len(cardinality)))
