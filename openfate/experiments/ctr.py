@@ -90,7 +90,8 @@ class Plan(Recorded):
         different = [
             f"{k}={_text(v)}" for k, v in settings.items() if v != plain[k] or k == self.sweep
         ]
-        return "-".join([masking, *different])
+        swept = ["sweep"] if self.sweep else []
+        return "-".join([masking, *swept, *different])
 
     def _drawn(self) -> dict[str, Any]:
         """The drawn log, without its seed, which goes with the trial's."""

@@ -24,7 +24,14 @@ from openfate.experiments.click_methods import (
     buckets,
     pooled_logits,
 )
-from openfate.experiments.ctr import ceiling, make_plans, run_trial, summary, write_summary
+from openfate.experiments.ctr import (
+    ceiling,
+    check_parts,
+    make_plans,
+    run_trial,
+    summary,
+    write_summary,
+)
 from openfate.models.backbone import MLP
 from openfate.models.fate import FATE
 from openfate.openworld.evidence import Evidence
@@ -236,7 +243,9 @@ def test_a_sweep_has_a_folder_for_each_value(tmp_path):
     overall = [r for r in rows if r["split"] == "overall" and r["metric"] == "auc"]
     assert [row["k"] for row in overall] == [11, 20]
     assert {row["split"] for row in rows} >= {"train", "validation", "T1"}
-    assert [plan.settings.batch_rows for plan in plans(tmp_path, sweep="B")] == [50, 100, 200, 400]
+    by_rows = plans(tmp_path, sweep="B")
+    assert [plan.settings.batch_rows for plan in by_rows] == [50, 100, 200, 400]
+    assert not {plan.path for plan in by_rows} & {plan.path for plan in plans(tmp_path)}
 
 
 def test_the_ceiling_grows_with_what_is_known():
@@ -259,6 +268,31 @@ def test_bad_flags_are_refused_before_anything_runs(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         plans(tmp_path / "out", **changes)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"masking": "xyz"}, "masking='xyz' is unknown"),
+        ({"lrs": ()}, "lrs is empty"),
+        ({"lrs": (1e-3, -1.0)}, "lrs=-1.0: choose a number from 1e-09 to 1"),
+        ({"batch_rows": 0}, "batch_rows=0: choose a number from 2"),
+        ({"hidden": (0,)}, "hidden=0: choose a number from 1"),
+        ({"dropout": float("nan")}, "dropout=nan"),
+    ],
+)
+def test_bad_settings_are_named(changes, message):
+    with pytest.raises(InputError, match=message):
+        ClickSettings(**changes)
+
+
+@pytest.mark.parametrize("part", ["train", "validation", "T3"])
+def test_a_part_of_one_class_is_refused_before_training(clicks, part):
+    ids, y = clicks.rows[part]
+    for rows in ((ids, np.zeros_like(y)), (ids[:0], y[:0])):
+        with pytest.raises(InputError, match=f"{part} of synthetic holds"):
+            check_parts(replace(clicks, rows={**clicks.rows, part: rows}))
+    check_parts(clicks)
 
 
 def test_the_command_prints_rows_and_gains(tmp_path):

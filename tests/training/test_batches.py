@@ -129,6 +129,11 @@ def test_an_error_comes_where_its_item_would_have_come():
             "give whole numbers (rows, fields).",
         ),
         (IDS, Y[:3], "a batch of 5 rows has labels of the shape (3,)."),
+        (
+            IDS.astype(np.int64) + 2**32,
+            Y,
+            f"feature id {int(IDS.max()) + 2**32}: ids go up to 2^31 - 1.",
+        ),
         (IDS, Y * 2, "a label is 2: clicks are 0 or 1."),
         (IDS - 1, Y, "feature id -1: ids are whole numbers from 0."),
     ],
