@@ -156,6 +156,8 @@ def make_plans(
         choose_all("--masking", [masking], tuple(MASKING))
     if sweep is not None:
         choose_all("--sweep", [sweep], ("k", "B"))
+    elif values:
+        raise InputError(f"--values {','.join(map(str, values))}: of what? Give --sweep k or B.")
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: choose a folder.")
     drawn, swept = synthetic or Synthetic(), {"k": "n_kept", "B": "batch_rows", None: None}[sweep]

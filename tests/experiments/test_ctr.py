@@ -261,6 +261,7 @@ def test_the_ceiling_grows_with_what_is_known():
         ({"methods": ["fat"]}, "--methods fat: unknown"),
         ({"masking": "fold"}, "--masking fold: unknown"),
         ({"sweep": "n"}, "--sweep n: unknown"),
+        ({"values": [3, 4]}, "--values 3,4: of what"),
         ({"sweep": "k", "values": [23]}, "--values 23: synthetic has 22 fields"),
     ],
 )
