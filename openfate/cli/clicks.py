@@ -59,7 +59,8 @@ def ctr(
     """The paper's second experiment: clicks by day, new values every day, T1 to T8."""
     from openfate.experiments import ctr as experiment_ctr
     from openfate.experiments.click_data import Synthetic
-    from openfate.experiments.click_methods import METHODS, ClickSettings
+    from openfate.experiments.click_methods import METHODS
+    from openfate.experiments.click_settings import ClickSettings
 
     chosen = METHODS if methods == "all" else names_in(methods)
     if sweep is not None and methods == "all":

@@ -23,7 +23,8 @@ from openfate.experiments.click_data import (
     Synthetic,
     load_clicks,
 )
-from openfate.experiments.click_methods import BACKBONES, METHODS, ClickSettings, ClickTrial
+from openfate.experiments.click_methods import BACKBONES, METHODS, ClickTrial
+from openfate.experiments.click_settings import ClickSettings
 from openfate.experiments.runner import Recorded, choose_all, open_record, versions, write_json
 
 __all__ = ["Plan", "make_plans", "run_trial", "summary", "write_summary"]

@@ -19,11 +19,11 @@ from openfate.experiments.click_methods import (
     BACKBONES,
     METHODS,
     STRENGTHS,
-    ClickSettings,
     ClickTrial,
     buckets,
     pooled_logits,
 )
+from openfate.experiments.click_settings import ClickSettings
 from openfate.experiments.ctr import (
     ceiling,
     check_parts,
