@@ -205,7 +205,10 @@ def run_jobs(
     finally:  # also on Ctrl-C: nobody waits for what is still running
         for process in list((pool._processes or {}).values()):
             process.terminate()
+        manager: Any = pool._executor_manager_thread
         pool.shutdown(wait=False, cancel_futures=True)
+        if manager is not None:  # WHY: at exit Python would wake it through a pipe that it closes
+            manager.join(timeout=5)
 
 
 def _start_worker(parent: int) -> None:
