@@ -97,7 +97,9 @@ class Backbone(nn.Module):
 
     def about(self) -> dict[str, Any]:
         """Its name and arguments, plain values: what `make_backbone` takes to make one like it."""
-        raise NotImplementedError
+        raise InputError(
+            f"{type(self).__name__} has no about(): write one, so that a bundle can hold its model."
+        )
 
     def logits(self, X: Bipartite, W_hat: Tensor, W: Tensor | None = None) -> Tensor:
         """Logits (N, ..., n_outputs) of rows from the embeddings of their features."""
