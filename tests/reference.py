@@ -56,9 +56,8 @@ def dense_by_row(graph: Bipartite, with_values: bool = False) -> Tensor:
     """(N, D) edges of each pair, or their value, read from the list that is ordered by row."""
     X = torch.zeros(graph.n_rows, graph.n_features, dtype=torch.float64)
     for i in range(graph.n_rows):
-        for edge in range(int(graph.row_ptr[i + 1]), int(graph.row_ptr[i + 2])):
-            if (node := int(graph.feature[edge])) > 0:
-                X[i, node - 1] += float(graph.value[edge]) if with_values else 1
+        for edge in range(int(graph.row_ptr[i]), int(graph.row_ptr[i + 1])):
+            X[i, int(graph.feature[edge])] += float(graph.value[edge]) if with_values else 1
     return X
 
 
@@ -66,9 +65,9 @@ def dense_by_feature(graph: Bipartite, with_values: bool = False) -> Tensor:
     """(N, D) edges of each pair, or their value, read from the list that is ordered by feature."""
     X = torch.zeros(graph.n_rows, graph.n_features, dtype=torch.float64)
     for j in range(graph.n_features):
-        for edge in range(int(graph.feature_ptr[j + 1]), int(graph.feature_ptr[j + 2])):
-            if (node := int(graph.row[edge])) > 0:
-                X[node - 1, j] += float(graph.value_by_feature[edge]) if with_values else 1
+        for edge in range(int(graph.feature_ptr[j]), int(graph.feature_ptr[j + 1])):
+            value = float(graph.value_by_feature[edge]) if with_values else 1
+            X[int(graph.row[edge]), j] += value
     return X
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from openfate.errors import InputError
@@ -20,7 +21,6 @@ __all__ = [
     "features_to_cells",
     "features_to_rows",
     "full_precision",
-    "pad",
     "rows_to_features",
     "sum_at_features",
     "sum_at_rows",
@@ -79,13 +79,12 @@ class _RowsToFeatures(torch.autograd.Function):
 
 def _at_rows(graph: Bipartite, table: Tensor) -> Tensor:
     """X table of any trailing shape, without autograd."""
-    return sum_at_rows(graph, pad(table.flatten(1)))[1:].view(graph.n_rows, *table.shape[1:])
+    return sum_at_rows(graph, table.flatten(1)).view(graph.n_rows, *table.shape[1:])
 
 
 def _at_features(graph: Bipartite, table: Tensor) -> Tensor:
     """X^T table of any trailing shape, without autograd."""
-    sums = sum_at_features(graph, pad(table.flatten(1)))[1:]
-    return sums.view(graph.n_features, *table.shape[1:])
+    return sum_at_features(graph, table.flatten(1)).view(graph.n_features, *table.shape[1:])
 
 
 def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:
@@ -109,34 +108,33 @@ def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:
 class _FeaturesToCells(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, graph: Bipartite, n_fields: int) -> Tensor:
-        cell = _cells(graph, n_fields)  # (E,) from 1; 0 for an edge in no cell
+        cell = _cells(graph, n_fields)  # (E,); N F for an edge in no cell
         ctx.graph, ctx.cell, ctx.shape = graph, cell, table.shape
         ordered, order = cell.sort(stable=True)
-        steps = torch.arange(1, graph.n_rows * n_fields + 2, device=cell.device)
+        steps = torch.arange(graph.n_rows * n_fields + 1, device=cell.device)
         ptr = torch.searchsorted(ordered, steps).int()
+        n_edges = int(ptr[-1])  # those in a cell
+        order = order[:n_edges]
         value = None if graph.value is None else graph.value[order]
-        flat = pad(table.detach().flatten(1))
-        sums = segment_sums(flat, graph.feature[order], torch.cat([ptr.new_zeros(1), ptr]), value)
-        return sums[1:].view(graph.n_rows, n_fields, *table.shape[1:])
+        sums = segment_sums(table.detach().flatten(1), graph.feature[order], ptr, value)
+        return sums.view(graph.n_rows, n_fields, *table.shape[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         graph = ctx.graph
-        heard = pad(grads[0].flatten(0, 1).flatten(1))  # (N F + 1, ...)
+        heard = F.pad(grads[0].flatten(0, 1).flatten(1), (0, 0, 0, 1))  # (N F + 1, ...)
         index = ctx.cell.index_select(0, graph.feature_order()).int()
-        sums = segment_sums(heard, index, graph.feature_ptr, graph.value_by_feature)[1:]
+        sums = segment_sums(heard, index, graph.feature_ptr, graph.value_by_feature)
         return sums.view(ctx.shape), None, None
 
 
 def _cells(graph: Bipartite, n_fields: int) -> Tensor:
-    """(E,) the cell of each edge in row order, row by row and field by field from 1; 0 for none."""
+    """(E,) the cell of each edge in row order, row by row and field by field; N F for none."""
     if graph.field_of is None:
         raise InputError("sums of fields need a graph with field_of: see Bipartite.with_fields.")
-    outside = graph.field_of.new_full((1,), n_fields)
-    field = torch.cat([outside, graph.field_of]).index_select(0, graph.feature)  # node 0: outside
-    lengths = graph.row_ptr.diff()[1:]
-    row = torch.arange(graph.n_rows, device=field.device).repeat_interleave(lengths)
-    return torch.where(field < n_fields, row * n_fields + field + 1, 0)
+    field = graph.field_of.index_select(0, graph.feature)
+    row = torch.arange(graph.n_rows, device=field.device).repeat_interleave(graph.row_ptr.diff())
+    return torch.where(field < n_fields, row * n_fields + field, graph.n_rows * n_fields)
 
 
 def full_precision(table: Tensor) -> Tensor:
@@ -147,16 +145,11 @@ def full_precision(table: Tensor) -> Tensor:
     return table.float() if table.dtype in (torch.bfloat16, torch.float16) else table
 
 
-def pad(table: Tensor) -> Tensor:
-    """(n, H) -> (n + 1, H): node 0, where dropped edges point, is zero."""
-    return torch.cat([table.new_zeros(1, table.size(1)), table])
-
-
 def sum_at_rows(graph: Bipartite, table: Tensor) -> Tensor:
-    """X table, without autograd: (D + 1, H) padded -> (N + 1, H) padded."""
+    """X table, without autograd: (D, H) -> (N, H)."""
     return segment_sums(table, graph.feature, graph.row_ptr, graph.value)
 
 
 def sum_at_features(graph: Bipartite, table: Tensor) -> Tensor:
-    """X^T table, without autograd: (N + 1, H) padded -> (D + 1, H) padded."""
+    """X^T table, without autograd: (N, H) -> (D, H)."""
     return segment_sums(table, graph.row, graph.feature_ptr, graph.value_by_feature)

@@ -3,10 +3,6 @@
 Both CSR directions are built once.  N rows, D features, E edges.  An edge may carry a value, by
 which every message along it is multiplied (after GRAPE, You et al. 2020: the number of a numeric
 field sits on the edge of its one feature); degrees count edges, whatever their values.
-
-Inside, nodes are numbered from 1.  Node 0 of either kind has no edges and its state is zero: an
-edge that `keep_edges` drops keeps its place in the list and points there; `select_edges` leaves it
-out of both lists, which pays where several sums follow.
 """
 
 from __future__ import annotations
@@ -37,23 +33,22 @@ class Bipartite:
 
     n_rows: int
     n_features: int
-    row_ptr: Tensor  # (N + 2,) int32: node i of the rows has the edges row_ptr[i] .. row_ptr[i + 1]
-    feature: Tensor  # (E,) int32: node of the feature of each edge, ordered by row; 0 where dropped
-    feature_ptr: Tensor  # (D + 2,) int32
-    row: Tensor  # (E,) int32: node of the row of each edge, ordered by feature; 0 where dropped
+    row_ptr: Tensor  # (N + 1,) int32: row i has the edges row_ptr[i] .. row_ptr[i + 1] - 1
+    feature: Tensor  # (E,) int32: the feature of each edge, ordered by row
+    feature_ptr: Tensor  # (D + 1,) int32
+    row: Tensor  # (E,) int32: the row of each edge, ordered by feature
     by_feature: Tensor | None  # (E,) int64, see `feature_order`; None where it was not worked out
-    row_degree: Tensor  # (N,) float32, dropped edges not counted
+    row_degree: Tensor  # (N,) float32
     feature_degree: Tensor  # (D,) float32
     value: Tensor | None = None  # (E,) float32 of each edge, ordered by row; None: all are one
     value_by_feature: Tensor | None = None  # (E,) the same, ordered by feature
     field_of: Tensor | None = None  # (D,) int64 the field of each feature, where somebody asks
-    has_dropped: bool = False  # whether edges may point at node 0
 
     @classmethod
     def from_multihot(cls, X: MultiHot, device: torch.device | str = "cpu") -> Bipartite:
         """Build both directions of a multi-hot matrix."""
         # WHY: torch sorts whole numbers by radix: 0.4 ms for 60,000 edges; numpy takes 3.7 ms.
-        feature = torch.from_numpy((X.ids + 1).astype(np.int32, copy=False))
+        feature = torch.from_numpy(X.ids.astype(np.int32))
         by_feature = feature.sort(stable=True).indices
 
         def tensor(array: NDArray[Any] | Tensor, dtype: torch.dtype = torch.int32) -> Tensor:
@@ -63,10 +58,10 @@ class Bipartite:
         return cls(
             n_rows=X.n_rows,
             n_features=X.n_features,
-            row_ptr=tensor(np.concatenate([[0], X.row_ptr])),
+            row_ptr=tensor(X.row_ptr.astype(np.int32)),
             feature=tensor(feature),
-            feature_ptr=tensor(np.concatenate([[0, 0], np.cumsum(X.feature_degree)])),
-            row=tensor(torch.from_numpy(X.row_of + 1)[by_feature]),
+            feature_ptr=tensor(np.concatenate([[0], np.cumsum(X.feature_degree)])),
+            row=tensor(torch.from_numpy(X.row_of)[by_feature]),
             by_feature=tensor(by_feature, torch.int64),
             row_degree=tensor(X.row_degree, torch.float32),
             feature_degree=tensor(X.feature_degree, torch.float32),
@@ -96,14 +91,14 @@ class Bipartite:
         first = starts.nonzero()[:, 0]  # (D,) where each feature's edges begin
         end = torch.tensor([ordered.numel()], device=at)
         feature = torch.empty_like(ordered, dtype=torch.int32)
-        feature[by_feature] = starts.cumsum(0, dtype=torch.int32)
+        feature[by_feature] = starts.cumsum(0, dtype=torch.int32).sub_(1)
         graph = cls(
             n_rows=n_rows,
             n_features=len(first),
-            row_ptr=torch.arange(-1, n_rows + 1, device=at).clamp(min=0).mul(d).int(),
+            row_ptr=torch.arange(n_rows + 1, device=at).mul(d).int(),
             feature=feature,
-            feature_ptr=torch.cat([torch.zeros_like(end), first, end]).int(),
-            row=(by_feature // max(d, 1) + 1).int(),
+            feature_ptr=torch.cat([first, end]).int(),
+            row=(by_feature // max(d, 1)).int(),
             by_feature=by_feature,
             row_degree=torch.full((n_rows,), float(d), device=at),
             feature_degree=torch.cat([first, end]).diff().float(),
@@ -113,35 +108,19 @@ class Bipartite:
 
     @property
     def n_edges(self) -> int:
-        """E, dropped edges included."""
+        """E."""
         return self.feature.numel()
 
     def keep_edges(self, keep: Tensor) -> Bipartite:
-        """Drop the edges where `keep` (E,), ordered by row, is False."""
-        # Values stay as they are: what a dropped edge multiplies is the zero of node 0.
-        feature = self.feature * keep
-        row = self.row * keep.index_select(0, self.feature_order())
-        return replace(
-            self,
-            feature=feature,
-            row=row,
-            row_degree=_count(feature, self.row_ptr),
-            feature_degree=_count(row, self.feature_ptr),
-            has_dropped=True,
-        )
-
-    def select_edges(self, keep: Tensor) -> Bipartite:
-        """Only the edges where `keep` (E,), ordered by row, is True; no other has a place.
+        """Drop the edges where `keep` (E,), ordered by row, is False.
 
         Examples
         --------
         >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], [1]], n_features=2))
-        >>> left = graph.select_edges(torch.tensor([True, False, True]))
+        >>> left = graph.keep_edges(torch.tensor([True, False, True]))
         >>> left.n_edges, left.row_degree, left.feature_degree
         (2, tensor([1., 1.]), tensor([1., 1.]))
         """
-        if self.has_dropped:
-            keep = keep & (self.feature > 0)
         by_feature = keep.index_select(0, self.feature_order())
         at, at_by_feature = _places(keep), _places(by_feature)
         row_ptr = _new_ptr(self.row_ptr, keep, at)
@@ -157,24 +136,22 @@ class Bipartite:
             feature_ptr=feature_ptr,
             row=self.row.index_select(0, at_by_feature),
             by_feature=None,
-            row_degree=row_ptr[1:].diff().float(),
-            feature_degree=feature_ptr[1:].diff().float(),
+            row_degree=row_ptr.diff().float(),
+            feature_degree=feature_ptr.diff().float(),
             value=chosen(self.value, at),
             value_by_feature=chosen(self.value_by_feature, at_by_feature),
-            has_dropped=False,
         )
 
     def feature_order(self) -> Tensor:
         """(E,) int64: place in row order of each edge in feature order."""
-        # WHY: who selects edges at every step never asks.
+        # WHY: who drops edges at every step never asks.
         if self.by_feature is None:
             return self.feature.sort(stable=True).indices
         return self.by_feature
 
     def keep_features(self, kept: Tensor) -> Bipartite:
         """Drop every edge of the features where `kept` (D,) is False."""
-        padded = torch.cat([kept.new_zeros(1), kept])
-        return self.keep_edges(padded.index_select(0, self.feature))
+        return self.keep_edges(kept.index_select(0, self.feature))
 
     def with_fields(self, field_of: Tensor) -> Bipartite:
         """The same graph, which knows the field (D,) of each feature."""
@@ -206,7 +183,9 @@ def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | Non
     """
     if index.numel() == 0 or table.size(1) == 0:
         return table.new_zeros(ptr.numel() - 1, table.size(1))
-    # WHY: an embedding bag writes each sum once, in order; `index_add` takes 20 times as long.
+    # WHY: an embedding bag writes each sum once, in order; `index_add` takes 20 times as long.  It
+    # takes five times as long too where the columns of a row do not lie side by side.
+    table = table if table.stride(1) == 1 else table.contiguous()
     if values is None:
         return torch.embedding_bag(table, index, ptr, mode=0, include_last_offset=True)[0]
     weights = values.to(table.dtype)
@@ -215,21 +194,17 @@ def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | Non
     )[0]
 
 
-def _count(index: Tensor, ptr: Tensor) -> Tensor:
-    """How many edges of each segment but the first do not point at node 0: float32."""
-    # WHY: counted in integers; a float32 sum of ones stops at 2^24.
-    total = (index > 0).cumsum(0)
-    upto = torch.cat([total.new_zeros(1), total]).index_select(0, ptr[1:])
-    return upto.diff().float()
-
-
 def _new_ptr(ptr: Tensor, keep: Tensor, places: Tensor) -> Tensor:
     """Where segments begin and end when only the edges at `places`, where `keep`, are left."""
     # WHY: looking few segments up is ten times as fast as counting all edges; many are slower.
     if 32 * len(ptr) < len(keep):
         return torch.searchsorted(places, ptr, out_int32=True)
-    upto = torch.zeros(len(keep) + 1, dtype=torch.int32, device=keep.device)
-    torch.cumsum(keep, 0, dtype=torch.int32, out=upto[1:])
+    upto = torch.empty(len(keep) + 1, dtype=torch.int32, device=keep.device)
+    upto[0] = 0
+    if keep.device.type == "cpu":  # WHY: numpy adds up in two thirds of the time
+        np.cumsum(keep.numpy().view(np.int8), dtype=np.int32, out=upto.numpy()[1:])
+    else:
+        torch.cumsum(keep, 0, dtype=torch.int32, out=upto[1:])
     return upto.index_select(0, ptr)
 
 

@@ -16,6 +16,7 @@ layers.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
@@ -26,7 +27,6 @@ from openfate.errors import InputError
 from openfate.graph.aggregate import (
     features_to_rows,
     full_precision,
-    pad,
     rows_to_features,
     sum_at_features,
     sum_at_rows,
@@ -77,12 +77,14 @@ class GCN(nn.Module):
 
     def forward(self, states: Tensor, edges: Edges, wanted: Tensor | None = None) -> Tensor:
         """States after L layers of all features, or of the `wanted` ones, increasing: (W, H)."""
+        device = states.device.type
         # WHY: a written backward does not know of autocast; these products are small.
-        with torch.autocast(states.device.type, enabled=False):
-            walked, constants = walk(
+        mixed = torch.is_autocast_enabled(device)
+        with torch.autocast(device, enabled=False) if mixed else nullcontext():
+            walked, signal = walk(
                 states, edges, self.n_layers, constant=self.bias is not None, wanted=wanted
             )
-            out: Tensor = _Product.apply(walked, constants, self.bias, *self.P)  # type: ignore[no-untyped-call]
+            out: Tensor = _Product.apply(walked, signal, self.bias, *self.P)  # type: ignore[no-untyped-call]
         return out
 
 
@@ -96,7 +98,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, walked: Tensor, constants: Tensor, bias: Tensor | None, *P: Tensor
+        ctx: Any, walked: Tensor, signal: Tensor, bias: Tensor | None, *P: Tensor
     ) -> Tensor:
         # Row block 0 of `weights` is P_1 ... P_L; below it row l is bias_l P_{l+1} ... P_L.
         weights, before, width = P[0], [], walked.size(-1)
@@ -107,7 +109,6 @@ class _Product(torch.autograd.Function):
             if bias is not None:
                 weights = torch.cat([weights, bias[layer : layer + 1]])
         out = walked @ weights[:width]
-        signal = constants.flip(1)  # (D, L), empty without biases
         ctx.save_for_backward(walked, signal, weights, *P, *before)
         ctx.n_layers = len(P)
         if bias is not None:
@@ -297,23 +298,24 @@ def walk(
     -------
     walked
         As `states`: (D, ..., H) or (W, ..., H).
-    constants
-        (D, L) or (W, L): column k is what a constant one on every node becomes after k steps, k = 0
-        .. L - 1 (empty unless `constant`).  It does not depend on the states and has no gradient.
+    signal
+        (D, L) or (W, L): column l is what a one on every node becomes in the L - 1 - l steps that
+        follow layer l, l = 0 .. L - 1 (empty unless `constant`).  It does not depend on the states
+        and has no gradient.
     """
     states = full_precision(states)
     walked: Tensor
-    constants: Tensor
+    signal: Tensor
     if wanted is not None and _few(wanted, states, edges):
         # A_hat is symmetric: its wanted rows are where a walk from each wanted feature ends.
         start = states.new_zeros(len(states), len(wanted))
         start[wanted, torch.arange(len(wanted), device=wanted.device)] = 1
-        paths, constants = _Walk.apply(start, edges, n_steps, constant)  # type: ignore[no-untyped-call]
-        return paths.T @ states, constants.index_select(0, wanted)
-    walked, constants = _Walk.apply(states, edges, n_steps, constant)  # type: ignore[no-untyped-call]
+        paths, signal = _steps(start, edges, _scales(edges, states.dtype), n_steps, constant)
+        return paths.T @ states, signal.index_select(0, wanted)
+    walked, signal = _Walk.apply(states, edges, n_steps, constant)  # type: ignore[no-untyped-call]
     if wanted is None:
-        return walked, constants
-    return walked.index_select(0, wanted), constants.index_select(0, wanted)
+        return walked, signal
+    return walked.index_select(0, wanted), signal.index_select(0, wanted)
 
 
 def _few(wanted: Tensor, states: Tensor, edges: Edges) -> bool:
@@ -332,82 +334,72 @@ class _Walk(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, edges: Edges, n_steps: int, constant: bool
     ) -> tuple[Tensor, Tensor]:
-        a = _scale(edges.to_features.feature_degree, states.dtype)  # (D + 1, 1)
-        b = _scale(edges.to_rows.row_degree, states.dtype)  # (N + 1, 1)
-        ctx.edges, ctx.n_steps, ctx.scales = edges, n_steps, (a, b)
+        ctx.edges, ctx.n_steps, ctx.scales = edges, n_steps, _scales(edges, states.dtype)
         flat = states.detach().flatten(1)
-        width = flat.size(1)
-        start = _start(flat, a, width + constant)
-        if constant:
-            start[:, -1:] = a
-        rows = b if constant else b[:, :0]  # rows start at zero, but carry the constant too
-        levels = _scaled_levels(start, rows, edges, (a, b), n_steps)
-        walked = levels[-1][1:, :width] / a[1:]
-        columns = [level[:, -1:] for level in levels[:-1]] if constant else [a[:, :0]]
-        constants = torch.cat(columns, 1)[1:] / a[1:]
-        ctx.mark_non_differentiable(constants)
-        return walked.view_as(states), constants
+        walked, signal = _steps(flat, edges, ctx.scales, n_steps, constant)
+        ctx.mark_non_differentiable(signal)
+        return walked.view_as(states), signal
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         edges = Edges(ctx.edges.to_features, ctx.edges.to_rows)
-        a, b = ctx.scales
-        flat = grads[0].flatten(1)
-        start = _start(flat, a, flat.size(1))
-        levels = _scaled_levels(start, b[:, :0], edges, (a, b), ctx.n_steps)
-        walked = levels[-1][1:, : flat.size(1)] / a[1:]
+        walked, _ = _steps(grads[0].flatten(1), edges, ctx.scales, ctx.n_steps, constant=False)
         return walked.view_as(grads[0]), None, None, None
 
 
-def _scale(degree: Tensor, dtype: torch.dtype) -> Tensor:
-    """(degree + 1)^-1/2 as a column, zero for node 0: (n + 1, 1)."""
-    return pad((degree.to(dtype) + 1).rsqrt()[:, None])
+def _scales(edges: Edges, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """A and B as columns: (D, 1) and (N, 1)."""
+    degrees = edges.to_features.feature_degree, edges.to_rows.row_degree
+    A, B = (degree.to(dtype).add(1).reciprocal_()[:, None] for degree in degrees)
+    return A, B
 
 
-def _start(flat: Tensor, a: Tensor, width: int) -> Tensor:
-    """Take `flat` times a, in a padded table of `width` columns, or a few more: (D + 1, H)."""
-    # WHY: vector instructions take columns by eights: 16 of them in less time than 9.
-    start = flat.new_zeros(len(a), -(-width // 8) * 8)
-    torch.mul(flat, a[1:], out=start[1:, : flat.size(1)])
-    return start
-
-
-def _scaled_levels(
-    features: Tensor, rows: Tensor, edges: Edges, scales: tuple[Tensor, Tensor], n_steps: int
-) -> list[Tensor]:
-    """The states of the features after 0, 1, .. n_steps steps, padded (D + 1, H) and scaled by a.
+def _steps(
+    flat: Tensor, edges: Edges, scales: tuple[Tensor, Tensor], n_steps: int, constant: bool
+) -> tuple[Tensor, Tensor]:
+    """`walk` of states (D, H) without autograd.
 
     With F' = a F and G' = b G a step is F'_1 = A (F' + X^T G') and G'_1 = B (G' + X F').  Two steps
     share a pass over the edges, side by side in one table:
 
         X F -> G1;   X^T [G, G1] -> F1, F2;   X [F1, F2] -> G2, G3;   X^T [G2, G3] -> F3, F4;   ...
 
-    `rows` may hold only the last columns of the rows' states, the others being zero.
+    G is zero but for the constant, which walks in the last column.
     """
-    A, B = scales[0].square(), scales[1].square()
-    width, levels, table, widths = features.size(1), [features], rows, [rows.size(1)]
+    (A, B), width = scales, flat.size(1)
+    # WHY: vector instructions take columns by eights: 16 of them in less time than 9.
+    n_columns = -(-(width + 2 * constant) // 8) * 8
+    features, a = flat.new_zeros(len(A), n_columns), A.sqrt()
+    torch.mul(flat, a, out=features[:, :width])
+    if constant:
+        features[:, -1:] = a
+    levels = [features, features * A]  # F, F1: as yet without X^T G
     if n_steps > 1:
-        rows = _add(sum_at_rows(edges.to_rows, features).mul_(B), rows, B)  # G1
-        table, widths = torch.cat([table, rows], 1), [*widths, width]
-    while True:
-        totals = sum_at_features(edges.to_features, table).mul_(A)
-        for total in totals.split_with_sizes(widths, 1):
-            levels.append(_add(total, levels[-1], A))
-        left = n_steps + 1 - len(levels)
-        if left == 0:
-            return levels
-        ahead = levels[-2:] if left > 1 else levels[-2:-1]  # an odd end needs one more G, not two
-        table, widths = sum_at_rows(edges.to_rows, torch.cat(ahead, 1)), [width] * len(ahead)
-        for total in table.mul_(B).split_with_sizes(widths, 1):
-            rows = _add(total, rows, B)
+        rows = sum_at_rows(edges.to_rows, features)
+        if constant:
+            b = B.sqrt()
+            rows[:, -1:] += b
+        rows *= B  # G1
+        if constant:
+            rows[:, -2:-1] = b  # G, in a column that nobody reads later
+        heard = sum_at_features(edges.to_features, rows)
+        if constant:
+            levels[1][:, -1:].addcmul_(heard[:, -2:-1], A)
+        levels += _add_up(heard, levels[1], A)  # F2
+        pair = torch.cat(levels[1:], 1)
+    for n_left in range(n_steps - 2, 0, -2):
+        sums = sum_at_rows(edges.to_rows, pair if n_left > 1 else pair[:, :n_columns])
+        rows = _add_up(sums, rows, B)[-1]
+        pair = sum_at_features(edges.to_features, sums)
+        levels += _add_up(pair, levels[-1], A)
+    ones = [level[:, -1:] for level in levels[-2::-1]] if constant else [a[:, :0]]
+    return levels[-1][:, :width] / a, torch.cat(ones, 1) / a
 
 
-def _add(total: Tensor, state: Tensor, scale: Tensor) -> Tensor:
-    """Take total + scale state, in place in `total`; the narrower one holds the last columns."""
-    n_missing = total.size(1) - state.size(1)
-    if n_missing < 0:
-        whole = state * scale
-        whole.narrow(1, -n_missing, total.size(1)).add_(total)
-        return whole
-    total.narrow(1, n_missing, state.size(1)).addcmul_(state, scale)
-    return total
+def _add_up(totals: Tensor, state: Tensor, scale: Tensor) -> list[Tensor]:
+    """The next one or two states, from the sums that stand side by side in `totals`; in place."""
+    width, states = state.size(1), []
+    for start in range(0, totals.size(1), width):
+        state = totals.narrow(1, start, width).add_(state).mul_(scale)
+        states.append(state)
+    return states

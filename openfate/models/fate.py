@@ -157,8 +157,8 @@ class FATE(nn.Module):
         W = W * own
         if self.extrapolator is None:
             return W
-        H = self.backbone.width
-        states = W[..., :H]
+        H, n_own = self.backbone.width, self.backbone.n_own
+        states = W[..., :H] if n_own else W
         if self.recompose == "all":
             W_hat: Tensor = self.extrapolator(states, edges)
         elif own.dim() == 2:  # only what is hidden has to be computed
@@ -166,7 +166,7 @@ class FATE(nn.Module):
             W_hat = states.index_copy(0, hidden, self.extrapolator(states, edges, hidden))
         else:
             W_hat = torch.where(own, states, self.extrapolator(states, edges))
-        return torch.cat([W_hat, W[..., H:]], -1) if self.backbone.n_own else W_hat
+        return torch.cat([W_hat, W[..., H:]], -1) if n_own else W_hat
 
 
 def field_means(W: Tensor, field_of: Tensor) -> Tensor:

@@ -34,10 +34,10 @@ def drop_edges(
         raise InputError(f"drop_edge={rho} is not a probability: choose a number from 0 to 1.")
     if rho == 0:
         return Edges.of(graph)
-    to_rows = graph.select_edges(_keep(graph, rho, generator))
+    to_rows = graph.keep_edges(_keep(graph, rho, generator))
     if not directed:
         return Edges.of(to_rows)
-    return Edges(to_rows, graph.select_edges(_keep(graph, rho, generator)))
+    return Edges(to_rows, graph.keep_edges(_keep(graph, rho, generator)))
 
 
 def _keep(graph: Bipartite, rho: float, generator: torch.Generator) -> Tensor:

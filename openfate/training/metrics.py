@@ -24,7 +24,8 @@ def log_loss(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         (N,) of the rows; None for equal ones.
     """
     n_outputs = logits.size(-1)
-    y = y.view(-1, *[1] * (logits.dim() - 2)).expand(logits.shape[:-1]).reshape(-1)
+    if logits.dim() > 2:
+        y = y.view(-1, *[1] * (logits.dim() - 2)).expand(logits.shape[:-1]).reshape(-1)
     flat = logits.reshape(-1, n_outputs)
     reduction = "mean" if weight is None else "none"
     if n_outputs == 1:

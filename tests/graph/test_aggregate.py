@@ -11,10 +11,7 @@ from reference import assert_near, bipartite, multihot, random_table, random_val
 
 from openfate.graph.aggregate import (
     features_to_rows,
-    pad,
     rows_to_features,
-    sum_at_features,
-    sum_at_rows,
 )
 from openfate.graph.bipartite import Bipartite
 
@@ -107,15 +104,6 @@ def test_permuting_features_permutes_the_sums_of_features_and_leaves_those_of_ro
     assert_near(there, features_to_rows(bipartite(X), table), 1e-12)
     back = rows_to_features(permuted, on_rows)
     assert_near(back, rows_to_features(bipartite(X), on_rows)[order], 1e-12)
-
-
-def test_padded_sums_keep_node_zero_at_zero(device):
-    X = random_table(4)
-    graph = bipartite(X, device)
-    at_rows = sum_at_rows(graph, pad(random(0, 6, 3).to(device)))
-    at_features = sum_at_features(graph, pad(random(0, 7, 3).to(device)))
-    assert at_rows.shape == (8, 3) and not at_rows[0].any()
-    assert at_features.shape == (7, 3) and not at_features[0].any()
 
 
 # ---- values --------------------------------------------------------------------------------

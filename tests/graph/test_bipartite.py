@@ -63,44 +63,25 @@ def test_a_dropped_edge_is_gone_in_both_directions(seed):
 
 
 @given(seeds)
-def test_repeated_drops_compose(seed):
-    graph = bipartite(random_table(seed))
-    rng = torch.Generator().manual_seed(seed)
-    first, second = (torch.rand(graph.n_edges, generator=rng) < 0.6 for _ in range(2))
-    twice = graph.keep_edges(first).keep_edges(second)
-    assert_is(twice, dense_by_row(graph.keep_edges(first & second)))
-
-
-@given(seeds, st.booleans())
-def test_selected_edges_are_kept_edges_without_gaps(seed, after_a_drop):
+def test_kept_edges_can_be_dropped_again(seed):
     X, values = random_table(seed), random_values(seed)
     graph, rng = bipartite(X, values=values), torch.Generator().manual_seed(seed)
-    first, second = (torch.rand(graph.n_edges, generator=rng) < 0.6 for _ in range(2))
-    graph = graph.keep_edges(first) if after_a_drop else graph
-    left, twin = graph.select_edges(second), graph.keep_edges(second)
-    assert_carries(left, dense_by_row(twin), values)
-    assert (left.feature > 0).all() and (left.row > 0).all()
-    assert torch.equal(left.row_degree, twin.row_degree)
-    assert torch.equal(left.feature_degree, twin.feature_degree)
-
-
-@given(seeds)
-def test_selected_edges_can_be_dropped_again(seed):
-    graph, rng = bipartite(random_table(seed)), torch.Generator().manual_seed(seed)
     first = torch.rand(graph.n_edges, generator=rng) < 0.6
-    left = graph.select_edges(first)
+    left = graph.keep_edges(first)
     second = torch.rand(left.n_edges, generator=rng) < 0.6
     both = first.clone()
     both[first] = second
-    assert_is(left.keep_edges(second), dense_by_row(graph.keep_edges(both)))
-    assert_is(left.select_edges(second), dense_by_row(graph.keep_edges(both)))
+    expected = X.clone()
+    expected[X == 1] = both.double()
+    assert_is(left.keep_edges(second), expected)
+    assert_carries(left.keep_edges(second), expected, values)
 
 
-def test_many_edges_on_few_features_are_selected_as_few_are(device):
+def test_many_edges_on_few_features_are_kept_as_few_are(device):
     """Where there are 32 times as many edges as segments, these are looked up, not counted."""
     X = torch.ones(400, 2)
     keep = torch.arange(800, device=device) % 3 == 0
-    assert_is(bipartite(X, device).select_edges(keep), keep.cpu().view(400, 2).double())
+    assert_is(bipartite(X, device).keep_edges(keep), keep.cpu().view(400, 2).double())
 
 
 @given(seeds, st.lists(st.booleans(), min_size=6, max_size=6))

@@ -179,10 +179,10 @@ def test_many_masks_at_once_equal_single_runs(name, dropped):
 def test_the_constant_of_the_walk_is_a_one_on_every_node(n_steps):
     edges = make_edges(4, "dropped apart")
     A = reference.normalised(dense_by_row(edges.to_rows), dense_by_feature(edges.to_features))
-    _, constants = walk(torch.zeros(6, 1).double(), edges, n_steps, constant=True)
+    _, signal = walk(torch.zeros(6, 1).double(), edges, n_steps, constant=True)
     ones = torch.ones(len(A), dtype=torch.float64)
-    expected = [torch.linalg.matrix_power(A, k) @ ones for k in range(n_steps)]
-    assert_near(constants, torch.stack(expected, 1)[:6], 1e-12)
+    expected = [torch.linalg.matrix_power(A, k) @ ones for k in reversed(range(n_steps))]
+    assert_near(signal, torch.stack(expected, 1)[:6], 1e-12)
 
 
 @pytest.mark.parametrize("dropped", DROPPED)

@@ -22,9 +22,9 @@ def dropped(rho: float, graph: Bipartite = FULL, seed: int = 0, directed: bool =
 
 def left_of(graph: Bipartite) -> Tensor:
     """(N D,) one where an edge of a full table is left, in row order."""
-    row = torch.arange(graph.n_rows).repeat_interleave(graph.row_ptr.diff()[1:].cpu())
+    row = torch.arange(graph.n_rows).repeat_interleave(graph.row_ptr.diff().cpu())
     left = torch.zeros(graph.n_rows, graph.n_features, dtype=torch.float64)
-    left[row, graph.feature.cpu().long() - 1] = 1
+    left[row, graph.feature.cpu().long()] = 1
     return left.flatten()
 
 
@@ -46,7 +46,7 @@ def test_rho_zero_is_the_identity():
 def test_rho_one_leaves_no_edge(directed, device):
     edges = dropped(1.0, bipartite(random_table(0), device), directed=directed)
     for graph in (edges.to_rows, edges.to_features):
-        assert not graph.feature.any() and not graph.row.any()
+        assert graph.n_edges == 0 and graph.row.numel() == 0
         assert not graph.row_degree.any() and not graph.feature_degree.any()
 
 

@@ -112,9 +112,8 @@ def slow_stream(model: FATE, batches, s: StreamSettings) -> FATE:
 def dense_of(graph: Bipartite, ids: Tensor) -> Tensor:
     X = torch.zeros(graph.n_rows, D)
     for i in range(graph.n_rows):
-        for edge in range(int(graph.row_ptr[i + 1]), int(graph.row_ptr[i + 2])):
-            if (node := int(graph.feature[edge])) > 0:
-                X[i, int(ids[node - 1])] = 1
+        for edge in range(int(graph.row_ptr[i]), int(graph.row_ptr[i + 1])):
+            X[i, int(ids[graph.feature[edge]])] = 1
     return X
 
 
