@@ -165,13 +165,13 @@ class MLP(Backbone):
         # WHY: transposed, (H, N), because thin matrices of many rows are half as fast the other way
         # round on a CPU, and so is BatchNorm; the logits are handed on as a view, and the loss
         # reads them in this order.
-        h = z.reshape(-1, self.n_inputs).T
+        h = z.T if z.dim() == 2 else z.reshape(-1, self.n_inputs).T
         if self._is_plain(z):
             pairs = ((layer.weight, layer.bias) for layer in self.layers)
             h = _PlainLayers.apply(h, *itertools.chain.from_iterable(pairs))  # type: ignore[no-untyped-call]
         else:
             h = self._layers(h)
-        return h.T.view(*z.shape[:-1], self.n_outputs)
+        return h.T if z.dim() == 2 else h.T.view(*z.shape[:-1], self.n_outputs)
 
     def _is_plain(self, z: Tensor) -> bool:
         """Whether this is a training step of nothing but layers and ReLU, in full precision."""

@@ -16,7 +16,8 @@ layers.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -70,70 +71,59 @@ class GCN(nn.Module):
         super().__init__()
         _check_layers(n_layers)
         self.width, self.n_layers = width, n_layers
-        self.P = nn.ParameterList(
-            nn.init.xavier_uniform_(torch.empty(width, width)) for _ in range(n_layers)
-        )
+        layers = [nn.init.xavier_uniform_(torch.empty(width, width)) for _ in range(n_layers)]
+        self.P = nn.Parameter(torch.stack(layers))
         self.bias = nn.Parameter(torch.zeros(n_layers, width)) if bias else None
+        self._product: Tensor | None = None  # within `unchanged`
 
     def forward(self, states: Tensor, edges: Edges, wanted: Tensor | None = None) -> Tensor:
         """States after L layers of all features, or of the `wanted` ones, increasing: (W, H)."""
         device = states.device.type
-        # WHY: a written backward does not know of autocast; these products are small.
+        # WHY: these products are small; the walk is in full precision anyway.
         mixed = torch.is_autocast_enabled(device)
         with torch.autocast(device, enabled=False) if mixed else nullcontext():
             walked, signal = walk(
                 states, edges, self.n_layers, constant=self.bias is not None, wanted=wanted
             )
-            out: Tensor = _Product.apply(walked, signal, self.bias, *self.P)  # type: ignore[no-untyped-call]
-        return out
+            for _ in walked.shape[1:-1]:  # alike for all masks
+                signal = signal.unsqueeze(1)
+            walks = torch.cat([walked, signal.expand(*walked.shape[:-1], -1)], -1)
+            return walks @ (self._weights() if self._product is None else self._product)
 
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """While P and bias stay as they are: their product is computed, and differentiated, once.
 
-class _Product(torch.autograd.Function):
-    """walked (D, .., H) times P_1 ... P_L, plus what the biases become.
+        Gradients arrive at the end of the block.  WHY: on the paper's small tables the product of
+        small matrices, there and back, takes a tenth of a step.
 
-    A bias that is added at layer l walks the L - l steps that are left as a constant signal, and
-    meets P_{l+1} ... P_L.  WHY: one node of autograd with a written backward; on the paper's small
-    tables a dozen nodes take longer than all sums over the graph.
-    """
+        Examples
+        --------
+        >>> gcn = GCN(width=8)
+        >>> with gcn.unchanged():
+        ...     pass  # several steps, and backward for each
+        """
+        weights = self._weights()
+        self._product = product = weights.detach().requires_grad_()
+        try:
+            yield
+        finally:
+            self._product = None
+        if product.grad is not None:
+            weights.backward(product.grad)  # type: ignore[no-untyped-call]
 
-    @staticmethod
-    def forward(
-        ctx: Any, walked: Tensor, signal: Tensor, bias: Tensor | None, *P: Tensor
-    ) -> Tensor:
-        # Row block 0 of `weights` is P_1 ... P_L; below it row l is bias_l P_{l+1} ... P_L.
-        weights, before, width = P[0], [], walked.size(-1)
-        for layer in range(len(P)):
-            if layer:
-                before.append(weights)
-                weights = weights @ P[layer]
-            if bias is not None:
-                weights = torch.cat([weights, bias[layer : layer + 1]])
-        out = walked @ weights[:width]
-        ctx.save_for_backward(walked, signal, weights, *P, *before)
-        ctx.n_layers = len(P)
-        if bias is not None:
-            term = signal @ weights[width:]
-            out += term.view(len(term), *[1] * (out.dim() - 2), width)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        walked, signal, weights, *rest = ctx.saved_tensors
-        P, before = rest[: ctx.n_layers], rest[ctx.n_layers :]
-        grad, width = grads[0], walked.size(-1)
-        of_walked = grad @ weights[:width].T
-        summed = grad.flatten(1, -2).sum(1) if grad.dim() > 2 else grad
-        of_weights = walked.reshape(-1, width).T @ grad.reshape(-1, width)
-        of_weights = torch.cat([of_weights, signal.T @ summed])
-        of_P, of_bias = [], []
-        for layer in reversed(range(ctx.n_layers)):
-            of_bias.append(of_weights[width + layer :])  # one row, or none
-            of_weights = of_weights[: width + layer]
-            if layer:
-                of_P.append(before[layer - 1].T @ of_weights)
-                of_weights = of_weights @ P[layer].T
-        biases = torch.cat(of_bias[::-1]) if len(weights) > width else None
-        return of_walked, None, biases, of_weights, *of_P[::-1]
+    def _weights(self) -> Tensor:
+        """P_1 ... P_L, and below it in row l what bias_l meets, P_{l+1} ... P_L: (H + L, H)."""
+        weights, *layers = self.P.unbind()
+        if self.bias is None:
+            for P in layers:
+                weights = weights @ P
+            return weights
+        first, *biases = self.bias[:, None].unbind()
+        weights = torch.cat([weights, first])
+        for P, bias in zip(layers, biases, strict=True):
+            weights = torch.cat([weights @ P, bias])
+        return weights
 
 
 class SGC(nn.Module):
@@ -308,8 +298,8 @@ def walk(
     signal: Tensor
     if wanted is not None and _few(wanted, states, edges):
         # A_hat is symmetric: its wanted rows are where a walk from each wanted feature ends.
-        start = states.new_zeros(len(states), len(wanted))
-        start[wanted, torch.arange(len(wanted), device=wanted.device)] = 1
+        ones = torch.eye(len(wanted), dtype=states.dtype, device=states.device)
+        start = states.new_zeros(len(states), len(wanted)).index_copy_(0, wanted, ones)
         paths, signal = _steps(start, edges, _scales(edges, states.dtype), n_steps, constant)
         return paths.T @ states, signal.index_select(0, wanted)
     walked, signal = _Walk.apply(states, edges, n_steps, constant)  # type: ignore[no-untyped-call]
@@ -378,8 +368,8 @@ def _steps(
         rows = sum_at_rows(edges.to_rows, features)
         if constant:
             b = B.sqrt()
-            rows[:, -1:] += b
-        rows *= B  # G1
+            rows[:, -1:].add_(b)
+        rows.mul_(B)  # G1
         if constant:
             rows[:, -2:-1] = b  # G, in a column that nobody reads later
         heard = sum_at_features(edges.to_features, rows)

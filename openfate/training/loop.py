@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from openfate.errors import InputError, OpenFATEError
 from openfate.graph.aggregate import full_precision
 from openfate.graph.bipartite import Bipartite, Edges, touched_features
 from openfate.models.backbone import Backbone
+from openfate.models.extrapolator import GCN
 from openfate.models.fate import FATE, field_means
 from openfate.training.dropedge import drop_edges
 from openfate.training.losses import mean_loss
@@ -161,20 +162,21 @@ def train(
                 extrapolator.zero_grad()
                 if settings.accumulate_backbone:  # REFERENCE: T2
                     backbone.zero_grad()
-                for kept in run.masks(batch):
-                    if settings.overwrite_hidden:  # PAPER: T5, W[f_j] <- 0 as printed
-                        run.erase(kept, batch)
-                    X_s = batch.X.keep_features(kept) if settings.columns_only else batch.X
-                    edges = run.edges(X_s, settings.drop_edge)
-                    if not settings.accumulate_backbone:
-                        backbone.zero_grad()
-                    loss = run.loss(X_s, kept, edges, batch.target, batch.ids)
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    backbone.step()  # theta: at every mask
-                    if not settings.async_updates:
-                        extrapolator.step()
-                        extrapolator.zero_grad()
-                    losses.append(loss.detach())
+                with run.omega_unchanged():
+                    for kept in run.masks(batch):
+                        if settings.overwrite_hidden:  # PAPER: T5, W[f_j] <- 0 as printed
+                            run.erase(kept, batch)
+                        X_s = batch.X.keep_features(kept) if settings.columns_only else batch.X
+                        edges = run.edges(X_s, settings.drop_edge)
+                        if not settings.accumulate_backbone:
+                            backbone.zero_grad()
+                        loss = run.loss(X_s, kept, edges, batch.target, batch.ids)
+                        loss.backward()  # type: ignore[no-untyped-call]
+                        backbone.step()  # theta: at every mask
+                        if not settings.async_updates:
+                            extrapolator.step()
+                            extrapolator.zero_grad()
+                        losses.append(loss.detach())
                 if settings.async_updates:
                     extrapolator.step()  # omega: once, with the accumulated gradient
             run.end_of_epoch(number, float(torch.stack(losses).mean()), views, history)
@@ -295,6 +297,13 @@ class _Run:
         if self.model.extrapolator is None:
             return Edges.of(X)
         return drop_edges(X, rho, self.edge_rng, self.settings.drop_edge_directed)
+
+    def omega_unchanged(self) -> AbstractContextManager[None]:
+        """The masks of one iteration, during which only theta is updated."""
+        g = self.model.extrapolator
+        if self.settings.async_updates and isinstance(g, GCN):
+            return g.unchanged()
+        return nullcontext()
 
     def loss(
         self,

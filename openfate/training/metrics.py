@@ -23,10 +23,10 @@ def log_loss(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
     weight
         (N,) of the rows; None for equal ones.
     """
-    n_outputs = logits.size(-1)
+    n_outputs, flat = logits.size(-1), logits
     if logits.dim() > 2:
         y = y.view(-1, *[1] * (logits.dim() - 2)).expand(logits.shape[:-1]).reshape(-1)
-    flat = logits.reshape(-1, n_outputs)
+        flat = logits.reshape(-1, n_outputs)
     reduction = "mean" if weight is None else "none"
     if n_outputs == 1:
         target = y.to(flat.dtype)
