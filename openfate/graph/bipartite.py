@@ -8,6 +8,7 @@ field sits on the edge of its one feature); degrees count edges, whatever their 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,6 @@ class Bipartite:
     feature_ptr: Tensor  # (D + 1,) int32
     row: Tensor  # (E,) int32: the row of each edge, ordered by feature
     by_feature: Tensor | None  # (E,) int64, see `feature_order`; None where it was not worked out
-    row_degree: Tensor  # (N,) float32
-    feature_degree: Tensor  # (D,) float32
     value: Tensor | None = None  # (E,) float32 of each edge, ordered by row; None: all are one
     value_by_feature: Tensor | None = None  # (E,) the same, ordered by feature
     field_of: Tensor | None = None  # (D,) int64 the field of each feature, where somebody asks
@@ -63,8 +62,6 @@ class Bipartite:
             feature_ptr=tensor(np.concatenate([[0], np.cumsum(X.feature_degree)])),
             row=tensor(torch.from_numpy(X.row_of)[by_feature]),
             by_feature=tensor(by_feature, torch.int64),
-            row_degree=tensor(X.row_degree, torch.float32),
-            feature_degree=tensor(X.feature_degree, torch.float32),
             value=None if value is None else tensor(value, torch.float32),
             value_by_feature=None if value is None else tensor(value[by_feature], torch.float32),
         )
@@ -100,8 +97,6 @@ class Bipartite:
             feature_ptr=torch.cat([first, end]).int(),
             row=(by_feature // max(d, 1)).int(),
             by_feature=by_feature,
-            row_degree=torch.full((n_rows,), float(d), device=at),
-            feature_degree=torch.cat([first, end]).diff().float(),
             field_of=by_feature.index_select(0, first) % max(d, 1),
         )
         return graph, ordered.index_select(0, first)
@@ -110,6 +105,16 @@ class Bipartite:
     def n_edges(self) -> int:
         """E."""
         return self.feature.numel()
+
+    @cached_property
+    def row_degree(self) -> Tensor:
+        """(N,) float32: the number of edges of each row."""
+        return self.row_ptr.diff().float()
+
+    @cached_property
+    def feature_degree(self) -> Tensor:
+        """(D,) float32: the number of edges of each feature."""
+        return self.feature_ptr.diff().float()
 
     def keep_edges(self, keep: Tensor) -> Bipartite:
         """Drop the edges where `keep` (E,), ordered by row, is False.
@@ -123,21 +128,17 @@ class Bipartite:
         """
         by_feature = keep.index_select(0, self.feature_order())
         at, at_by_feature = _places(keep), _places(by_feature)
-        row_ptr = _new_ptr(self.row_ptr, keep, at)
-        feature_ptr = _new_ptr(self.feature_ptr, by_feature, at_by_feature)
 
         def chosen(values: Tensor | None, at: Tensor) -> Tensor | None:
             return None if values is None else values.index_select(0, at)
 
         return replace(
             self,
-            row_ptr=row_ptr,
+            row_ptr=_new_ptr(self.row_ptr, keep, at),
             feature=self.feature.index_select(0, at),
-            feature_ptr=feature_ptr,
+            feature_ptr=_new_ptr(self.feature_ptr, by_feature, at_by_feature),
             row=self.row.index_select(0, at_by_feature),
             by_feature=None,
-            row_degree=row_ptr.diff().float(),
-            feature_degree=feature_ptr.diff().float(),
             value=chosen(self.value, at),
             value_by_feature=chosen(self.value_by_feature, at_by_feature),
         )

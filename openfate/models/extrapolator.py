@@ -298,9 +298,12 @@ def walk(
     signal: Tensor
     if wanted is not None and _few(wanted, states, edges):
         # A_hat is symmetric: its wanted rows are where a walk from each wanted feature ends.
-        ones = torch.eye(len(wanted), dtype=states.dtype, device=states.device)
-        start = states.new_zeros(len(states), len(wanted)).index_copy_(0, wanted, ones)
-        paths, signal = _steps(start, edges, _scales(edges, states.dtype), n_steps, constant)
+        width = len(wanted)
+        n_columns = _n_columns(width, constant)
+        ones = torch.eye(width, n_columns, dtype=states.dtype, device=states.device)
+        start = states.new_zeros(len(states), n_columns).index_copy_(0, wanted, ones)
+        scales = _scales(edges, states.dtype)
+        paths, signal = _steps(start, width, edges, scales, n_steps, constant)
         return paths.T @ states, signal.index_select(0, wanted)
     walked, signal = _Walk.apply(states, edges, n_steps, constant)  # type: ignore[no-untyped-call]
     if wanted is None:
@@ -326,14 +329,17 @@ class _Walk(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.edges, ctx.n_steps, ctx.scales = edges, n_steps, _scales(edges, states.dtype)
         flat = states.detach().flatten(1)
-        walked, signal = _steps(flat, edges, ctx.scales, n_steps, constant)
+        start, width = _padded(flat, constant), flat.size(1)
+        walked, signal = _steps(start, width, edges, ctx.scales, n_steps, constant)
         ctx.mark_non_differentiable(signal)
         return walked.view_as(states), signal
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         edges = Edges(ctx.edges.to_features, ctx.edges.to_rows)
-        walked, _ = _steps(grads[0].flatten(1), edges, ctx.scales, ctx.n_steps, constant=False)
+        flat = grads[0].flatten(1)
+        start, width = _padded(flat, constant=False), flat.size(1)
+        walked, _ = _steps(start, width, edges, ctx.scales, ctx.n_steps, constant=False)
         return walked.view_as(grads[0]), None, None, None
 
 
@@ -344,10 +350,25 @@ def _scales(edges: Edges, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return A, B
 
 
+def _n_columns(width: int, constant: bool) -> int:
+    """Columns of the table of a walk: a constant takes two more."""
+    # WHY: vector instructions take columns by eights: 16 of them in less time than 9.
+    return -(-(width + 2 * constant) // 8) * 8
+
+
+def _padded(flat: Tensor, constant: bool) -> Tensor:
+    return F.pad(flat, (0, _n_columns(flat.size(1), constant) - flat.size(1)))
+
+
 def _steps(
-    flat: Tensor, edges: Edges, scales: tuple[Tensor, Tensor], n_steps: int, constant: bool
+    features: Tensor,
+    width: int,
+    edges: Edges,
+    scales: tuple[Tensor, Tensor],
+    n_steps: int,
+    constant: bool,
 ) -> tuple[Tensor, Tensor]:
-    """`walk` of states (D, H) without autograd.
+    """`walk` without autograd, of the first H = `width` columns of `features`, which is used up.
 
     With F' = a F and G' = b G a step is F'_1 = A (F' + X^T G') and G'_1 = B (G' + X F').  Two steps
     share a pass over the edges, side by side in one table:
@@ -356,11 +377,8 @@ def _steps(
 
     G is zero but for the constant, which walks in the last column.
     """
-    (A, B), width = scales, flat.size(1)
-    # WHY: vector instructions take columns by eights: 16 of them in less time than 9.
-    n_columns = -(-(width + 2 * constant) // 8) * 8
-    features, a = flat.new_zeros(len(A), n_columns), A.sqrt()
-    torch.mul(flat, a, out=features[:, :width])
+    (A, B), a, n_columns = scales, scales[0].sqrt(), features.size(1)
+    features.mul_(a)
     if constant:
         features[:, -1:] = a
     levels = [features, features * A]  # F, F1: as yet without X^T G
