@@ -175,6 +175,37 @@ def test_many_masks_at_once_equal_single_runs(name, dropped):
     assert_same(model, wide, model(wide, edges), single)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("n_layers", [1, 2, 4])
+def test_weights_that_stay_unchanged_get_the_same_gradients(n_layers, bias):
+    torch.manual_seed(n_layers)
+    model = GCN(WIDTH, n_layers, bias).double()
+    batches = [(torch.randn(6, WIDTH).double(), make_edges(seed, "dropped")) for seed in range(3)]
+    plain = [model(*batch) for batch in batches]
+    sum(out.square().sum() for out in plain).backward()
+    expected = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    with model.unchanged():
+        for batch, out in zip(batches, plain, strict=True):
+            again = model(*batch)
+            assert_near(again, out, 1e-12)
+            again.square().sum().backward()
+            assert all(parameter.grad is None for parameter in model.parameters())
+    for parameter, grad in zip(model.parameters(), expected, strict=True):
+        assert_near(parameter.grad, grad, 1e-12)
+
+
+def test_after_an_error_weights_are_read_anew():
+    model, states = make("gcn2", seed=0)
+    edges = make_edges(0, "all edges")
+    with pytest.raises(KeyboardInterrupt), model.unchanged():
+        raise KeyboardInterrupt
+    with torch.no_grad():
+        model.P.zero_()
+        model.bias.zero_()
+    assert not model(states, edges).any()
+
+
 @pytest.mark.parametrize("n_steps", range(1, 7))
 def test_the_constant_of_the_walk_is_a_one_on_every_node(n_steps):
     edges = make_edges(4, "dropped apart")
