@@ -238,7 +238,7 @@ def _standard_error(values: Sequence[float]) -> float | None:
 def write_summary(plans: Sequence[Plan]) -> list[Path]:
     """Rows, paired differences and the figure of all trials in the folder, beside them."""
     folder = plans[0].folder
-    records = records_in(folder)
+    records = records_in(folder, uci.RECORD)
     rows = rows_of(records)
     content = {
         "command": plans[0].command,

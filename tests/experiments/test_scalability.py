@@ -73,12 +73,14 @@ def test_the_report_holds_the_lines_and_what_they_were_fitted_to(tmp_path):
 def test_another_file_is_refused(text, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(DataFileError, match=r"not what `python -m openfate.bench scale --out`"):
+    with pytest.raises(
+        DataFileError, match=r"give what `python -m openfate.bench scale --out FILE` wrote"
+    ):
         read_measured(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(DataFileError, match=r"gone\.json: cannot be read"):
+    with pytest.raises(DataFileError, match=r"gone\.json: there is no such file"):
         read_measured(tmp_path / "gone.json")
 
 
