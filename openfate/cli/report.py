@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,8 @@ def report(
         raise InputError(f"--out {out}: there is no folder {out.absolute().parent}.")
     built = reporting.build(folders)
     reporting.write_page(built, out)
+    for told in built.unread:
+        print(f"openfate: left out: {told}.", file=sys.stderr)
     if as_json:
         print(json.dumps({"page": str(out), **built.data()}))
         return

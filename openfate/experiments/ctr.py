@@ -379,5 +379,6 @@ def write_summary(plans: Sequence[Plan]) -> list[Path]:
     folder = plans[0].folder
     content = summary(records_in(folder, record_shape, below="*/*/*/*"))
     path = folder / "summary.json"
-    write_json(path, {"command": plans[0].command, "versions": versions(), **content})
+    about = {"experiment": "ctr", "command": plans[0].command, "versions": versions()}
+    write_json(path, {**about, **content})
     return [path]

@@ -104,6 +104,7 @@ def write_summary(plans: Sequence[StudyPlan]) -> list[Path]:
     plan, folder = plans[0], plans[0].folder
     rows = gap_rows(records_in(folder, RECORD))
     content = {
+        "experiment": "generalization",
         "command": plan.command,
         "versions": versions(),
         "about": ABOUT,

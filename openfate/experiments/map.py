@@ -309,8 +309,8 @@ def write_summary(plans: Sequence[MapPlan]) -> list[Path]:
     """Rows and the picture of all trials in the experiment's folder, beside them."""
     folder = plans[0].folder
     records = records_in(folder, RECORD)
-    content = {"command": plans[0].command, "versions": versions(), "rows": summary(records)}
-    write_json(folder / "summary.json", content)
+    about = {"experiment": "map", "command": plans[0].command, "versions": versions()}
+    write_json(folder / "summary.json", {**about, "rows": summary(records)})
     figure = _figure([record for record in records if record.get("picture")])
     pictures = [save_figure(figure, folder / f"map.{kind}") for kind in ("png", "svg")]
     return [folder / "summary.json", *pictures]

@@ -272,7 +272,8 @@ def write_summary(plans: Plans) -> list[Path]:
     folder = plans[0].folder
     content = summary(plans, records_in(folder, plans[0].shape, below="**"))
     path = folder / "summary.json"
-    write_json(path, {"command": plans[0].command, "versions": versions(), **content})
+    about = {"experiment": "openworld", "command": plans[0].command, "versions": versions()}
+    write_json(path, {**about, **content})
     gaps = content.get("gap_closed", {"cells": []})
     cells = [cell for cell in gaps["cells"] if cell.get("gap") is not None]
     if not cells:

@@ -127,7 +127,8 @@ def write_report(measured: Row, out: Path, command: str) -> list[Path]:
     fits = fit_lines(measured["rows"])
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
-    write_json(paths[0], {"command": command, "fits": fits, "measured": measured})
+    about = {"experiment": "scalability", "command": command}
+    write_json(paths[0], {**about, "fits": fits, "measured": measured})
     figure = plots(measured, fits)
     for path in paths[1:]:
         save_figure(figure, path)

@@ -130,6 +130,7 @@ def write_summary(plans: Sequence[SearchPlan]) -> list[Path]:
     records = [record for record in records_in(folder, RECORD) if record["results"]]
     names = ("dataset", "observed", "seed", "chosen", "chosen_by_own_loss")
     content = {
+        "experiment": "ablation",
         "command": plans[0].command,
         "versions": versions(),
         "grid": GRID,

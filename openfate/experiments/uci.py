@@ -191,8 +191,10 @@ def write_summary(plans: Sequence[Plan]) -> list[Path]:
     folder = plans[0].folder
     rows = summarise(records_in(folder, RECORD), METHODS)
     summary = folder / "summary.json"
-    write_json(summary, {"command": plans[0].command, "versions": versions(), "rows": rows})
+    about = {"experiment": "uci", "command": plans[0].command, "versions": versions()}
+    write_json(summary, {**about, "rows": rows})
     n_trials = sorted({row["n_trials"] for row in rows})
-    title = f"UCI, {folder.name}: mean and spread over {' or '.join(map(str, n_trials))} trials"
+    over = f"mean and spread over {' or '.join(map(str, n_trials))} trials"
+    title = f"UCI, {folder.name}: {'one trial' if n_trials == [1] else over}"
     figure = line_plots(rows, title)
     return [summary, *(save_figure(figure, folder / f"uci.{kind}") for kind in ("png", "svg"))]
