@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from openfate.cli.flags import Json
+from openfate.cli.flags import Json, interruptible
 from openfate.errors import InputError
 
 __all__ = ["report"]
@@ -29,8 +29,9 @@ def report(
         raise InputError(f"--out {out}: the page is a .html file.")
     if not out.absolute().parent.is_dir():
         raise InputError(f"--out {out}: there is no folder {out.absolute().parent}.")
-    built = reporting.build(folders)
-    reporting.write_page(built, out)
+    with interruptible("nothing was written"):
+        built = reporting.build(folders)
+        reporting.write_page(built, out)
     for told in built.unread:
         print(f"openfate: left out: {told}.", file=sys.stderr)
     if as_json:

@@ -52,6 +52,7 @@ __all__ = [
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Record = dict[str, Any]
+_HALF_WRITTEN = re.compile(r"\..+\.json\.[0-9a-f]{32}")  # as `writing` names it
 
 
 def write_json(path: Path, content: object) -> None:
@@ -173,7 +174,8 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"another run is writing to {folder}: wait for it, or choose another --out."
             ) from None
         for stray in folder.rglob(".*.json.*"):  # what a killed run left half-written
-            stray.unlink(missing_ok=True)
+            if _HALF_WRITTEN.fullmatch(stray.name):
+                stray.unlink(missing_ok=True)
         yield
 
 

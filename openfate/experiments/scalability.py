@@ -46,9 +46,12 @@ def read_measured(path: Path) -> Row:
     """What `python -m openfate.bench scale --out PATH` wrote."""
     remedy = "give what `python -m openfate.bench scale --out FILE` wrote"
     try:
-        return cast(Row, read_record(path, MEASURED, remedy))
+        measured = cast(Row, read_record(path, MEASURED, remedy))
     except FileNotFoundError:
         raise DataFileError(f"--measured {path}: there is no such file; {remedy}.") from None
+    if not fit_lines(measured["rows"]):
+        raise DataFileError(f"{path}: no line can be fitted to fewer than three sizes; {remedy}.")
+    return measured
 
 
 def fit_lines(rows: Sequence[Row]) -> list[Row]:
@@ -125,7 +128,6 @@ def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str
 def write_report(measured: Row, out: Path, command: str) -> list[Path]:
     """`scalability.json` with what was measured and its lines, `.png` and `.svg` with plots."""
     fits = fit_lines(measured["rows"])
-    out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
     about = {"experiment": "scalability", "command": command}
     write_json(paths[0], {**about, "fits": fits, "measured": measured})

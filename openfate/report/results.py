@@ -253,7 +253,9 @@ def _read(folder: Path, results: Results) -> None:
 
     files = {}
     for path in sorted(root.rglob("*.json")):
-        if not any(part.startswith(".") for part in path.relative_to(root).parts):
+        if path.is_file() and not any(
+            part.startswith(".") for part in path.relative_to(root).parts
+        ):
             content, wrong = _json(path)
             if wrong is not None:
                 results.unread.append(f"{name(path)}: {wrong}")
