@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from openfate.cli.flags import Json, interruptible
+from openfate.data.files import check_place
 from openfate.errors import InputError
 
 __all__ = ["report"]
@@ -27,8 +28,7 @@ def report(
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {out}: the page is a .html file.")
-    if not out.absolute().parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.absolute().parent}.")
+    check_place(out)
     with interruptible("nothing was written"):
         built = reporting.build(folders)
         reporting.write_page(built, out)

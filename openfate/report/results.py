@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ Row = dict[str, Any]
 # What a row measures; everything else that it has says what was measured.
 MEASURED = ("mean", "std", "n_trials", "seconds", "metric", "paper", "lift", "lift_standard_error")
 FIGURES = (".svg", ".png")
+_CLOSED = "cannot be opened"
 
 # Topics in order; what belongs to none of them comes last.
 TITLES = {
@@ -252,15 +254,12 @@ def _read(folder: Path, results: Results) -> None:
         return f"{prefix}/{path.relative_to(root).as_posix()}"
 
     files = {}
-    for path in sorted(root.rglob("*.json")):
-        if path.is_file() and not any(
-            part.startswith(".") for part in path.relative_to(root).parts
-        ):
-            content, wrong = _json(path)
-            if wrong is not None:
-                results.unread.append(f"{name(path)}: {wrong}")
-            elif content is not None:
-                files[path] = content
+    for path in _files(root, lambda closed: results.unread.append(f"{name(closed)}: {_CLOSED}")):
+        content, wrong = _json(path)
+        if wrong is not None:
+            results.unread.append(f"{name(path)}: {wrong}")
+        elif content is not None:
+            files[path] = content
     summaries = {path.parent for path in files if path.name == "summary.json"}
     trials: dict[Path, list[Trial]] = {}
     for path, content in files.items():
@@ -278,11 +277,22 @@ def _read(folder: Path, results: Results) -> None:
         )
 
 
+def _files(root: Path, on_closed: Callable[[Path], None]) -> list[Path]:
+    """The JSON files below a folder, but for hidden ones; folders that cannot be read are told."""
+    found = []
+    for folder, folders, names in os.walk(root, onerror=lambda e: on_closed(Path(e.filename))):
+        folders[:] = [inner for inner in folders if not inner.startswith(".")]
+        found += [Path(folder, n) for n in names if n.endswith(".json") and not n.startswith(".")]
+    return sorted(found)
+
+
 def _json(path: Path) -> tuple[Row | None, str | None]:
     """The content, where it has something to show, and what is wrong with it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+    except OSError:
+        return None, _CLOSED
+    except (ValueError, RecursionError):
         return None, "not JSON that can be read"
     shapes = {"summary.json": _summary_shape, "trial.json": _trial_shape}
     if path.name not in shapes and not _has_something(content):

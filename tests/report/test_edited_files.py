@@ -1,6 +1,7 @@
 """Files that a person edited: each is shown or left out by name, and never ends the report."""
 
 import json
+import os
 from itertools import islice
 from pathlib import Path
 
@@ -84,3 +85,29 @@ def test_nothing_but_unreadable_files_is_refused_with_their_fault(tmp_path):
     write(tmp_path / "results" / "summary.json", {"rows": 3})
     with pytest.raises(InputError, match=r"results/summary.json: rows is 3, not a list"):
         build([tmp_path / "results"])
+
+
+def test_folders_and_files_that_cannot_be_opened_are_told(tmp_path, monkeypatch):
+    """Root may open anything, so refusal is played here."""
+    write_run(tmp_path / "results" / "uci" / "default", 0.1)
+    write(tmp_path / "results" / "map" / "summary.json", {"rows": []})
+    write(tmp_path / "results" / "ctr" / "summary.json", {"rows": []})
+    scan, read = os.scandir, Path.read_text
+
+    def scandir(path):
+        if Path(path).name == "map":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    def read_text(path, **more):
+        if "ctr" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, **more)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(Path, "read_text", read_text)
+    built = build([tmp_path / "results"])
+    assert built.unread == [
+        "results/map: cannot be opened",
+        "results/ctr/summary.json: cannot be opened",
+    ]
