@@ -231,7 +231,7 @@ def find_results(folders: Sequence[Path]) -> Results:
         Where a folder does not exist, or there is nothing to report.
     """
     results = Results()
-    for folder in folders:
+    for folder in {folder.resolve(): folder for folder in folders}.values():  # each once
         if not folder.is_dir():
             raise InputError(f"{folder}: there is no such folder; name one with results.")
         _read(folder, results)

@@ -344,3 +344,9 @@ def test_one_trial_has_no_spread(results):
     assert "one split, so no test" in text
     assert "± .000" not in text and "± 0" not in text and "p = " not in text
     assert '<data value="0.0">' not in text
+
+
+def test_a_folder_that_is_named_twice_is_read_once(results):
+    write_run(results / "uci" / "default", 0.1)
+    once, twice = build([results]), build([results, results / ".." / results.name])
+    assert len(once.sections) == len(twice.sections)
