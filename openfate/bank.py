@@ -21,17 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openfate.bases import Base, Floats, Network, Task, Wrapped
+from openfate.bundling import EVIDENCE_KIND, plain_classes, unpacked
 from openfate.data.changes import SchemaReport, compare, enforce
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table, read_table
 from openfate.data.multihot import MultiHot
 from openfate.data.policies import Policies
 from openfate.data.schema import Schema
-from openfate.errors import DataFileError, InputError
-from openfate.foreign import dump, revive
-from openfate.openworld.evidence import Kind
+from openfate.errors import InputError
+from openfate.foreign import dump
 from openfate.openworld.live import LiveEvidence
-from openfate.openworld.pooling import Pooling, combine
+from openfate.openworld.pooling import combine
 from openfate.persistence import Bundle, read_bundle, write_bundle
 
 __all__ = ["EVIDENCE_KIND", "FeatureBank", "Graph", "Use"]
@@ -344,7 +344,7 @@ class FeatureBank:
         meta = {
             **self.meta,
             **self.base.about(),
-            "classes": _plain_classes(self.classes),
+            "classes": plain_classes(self.classes),
             "embeddings": self.embeddings,
             "policies": self.policies.to_dict(),
             "exclude": list(self.exclude),
@@ -368,32 +368,9 @@ class FeatureBank:
     @classmethod
     def from_bundle(cls, bundle: Bundle, source: str = "bundle") -> FeatureBank:
         """The bank that `to_bundle` took apart; refuses parts that do not fit together."""
-        meta = bundle.meta
-        try:
-            encoder = Encoder.from_parts(bundle.schema, bundle.vocabulary)
-            base = _base_from(bundle)
-            bank = cls(
-                encoder,
-                base,
-                meta["classes"],
-                embeddings=bool(meta["embeddings"]),
-                evidence=_evidence_from(bundle, base.task),
-                policies=Policies.from_dict(meta["policies"]),
-                exclude=meta["exclude"],
-                overrides=Schema.from_json(meta["overrides"]),
-                meta={k: v for k, v in meta.items() if k not in _WRITTEN_BY_BUNDLE},
-            )
-            bank.rows = np.array(bundle.state["rows"], dtype=np.float64)
-            bank.n_rows = int(bundle.state["n_rows"][0])
-        except (InputError, KeyError, TypeError, RuntimeError, ValueError) as error:
-            raise DataFileError(
-                f"{source}: the parts of the bundle do not fit together ({error})."
-            ) from None
-        if not base.n_observed <= len(bank.rows) <= encoder.n_features:
-            raise DataFileError(
-                f"{source}: the vocabulary has {encoder.n_features} features, the weights "
-                f"{base.n_observed} and the state {len(bank.rows)}; it is damaged."
-            )
+        arguments, rows, n_rows = unpacked(bundle, source)
+        bank = cls(**arguments)
+        bank.rows, bank.n_rows = rows, n_rows
         return bank
 
 
@@ -413,41 +390,6 @@ class _Lock:
         return _Lock, ()
 
 
-_WRITTEN_BY_BUNDLE = {
-    *("format", "openfate", "versions", "written", "files", "digest"),
-    *("classes", "embeddings", "policies", "exclude", "overrides", "pooling"),
-    *("task", "target_scale", "backbone", "recompose", "n_observed", "numbers", "estimator_format"),
-}
-# What the sums of evidence are of, for each task.
-EVIDENCE_KIND: dict[Task, Kind] = {
-    "binary": "classes",
-    "multiclass": "classes",
-    "multilabel": "labels",
-    "regression": "values",
-}
-
-
-def _base_from(bundle: Bundle) -> Base:
-    meta = bundle.meta
-    if bundle.estimator is None:
-        return Network.from_arrays(bundle.weights, bundle.state, meta)
-    estimator = revive(meta["estimator_format"], bundle.estimator, meta["classes"])
-    columns, numbers, n_observed = meta["columns"], meta["numbers"], int(meta["n_observed"])
-    return Wrapped(estimator, columns, n_observed, meta["task"], numbers)
-
-
-def _evidence_from(bundle: Bundle, task: Task) -> LiveEvidence | None:
-    if "pooling" not in bundle.meta:
-        return None
-    arrays = {
-        name.removeprefix("evidence."): array
-        for name, array in bundle.state.items()
-        if name.startswith("evidence.")
-    }
-    pooling = Pooling(**bundle.meta["pooling"])
-    return LiveEvidence.from_arrays(arrays, EVIDENCE_KIND[task], pooling)
-
-
 def _new_part(X: MultiHot, n_observed: int) -> MultiHot:
     """(N, D' - D) the new features of rows, numbered from 0."""
     part = _only(X, np.arange(X.n_features) >= n_observed)
@@ -459,14 +401,3 @@ def _only(X: MultiHot, features: NDArray[np.bool_]) -> MultiHot:
     kept = features[X.ids]
     row_ptr = np.concatenate([[0], np.cumsum(kept)])[X.row_ptr].astype(np.int64)
     return MultiHot(row_ptr, X.ids[kept], X.n_features)
-
-
-def _plain_classes(classes: Sequence[Any]) -> list[Any]:
-    plain = [c.item() if isinstance(c, np.generic) else c for c in classes]
-    for name in plain:
-        if not isinstance(name, str | int | float | bool):
-            raise InputError(
-                f"class {name!r} of type {type(name).__name__} cannot be written: "
-                "use text, whole numbers or truth values."
-            )
-    return plain

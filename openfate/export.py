@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from openfate import __version__
 from openfate.bank import FeatureBank
 from openfate.bases import Network
-from openfate.data.files import writing
+from openfate.data.files import check_place, writing
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError, OpenFATEError
 from openfate.models.backbone import Backbone
@@ -75,9 +75,7 @@ def _check_out(path: Path, suffix: str, what: str) -> None:
     """Refuse a path that could not be written, before the work."""
     if path.suffix.lower() != suffix:
         raise InputError(f"--out {path}: {what}.")
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise InputError(f"--out {path}: there is no folder {folder}; make it first.")
+    check_place(path)
 
 
 def table_of(bank: FeatureBank) -> NDArray[np.float32]:

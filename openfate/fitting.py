@@ -48,6 +48,7 @@ from openfate.openworld.probe import Decision, Novelty
 from openfate.recipes import Job, Recipe, Strategy, model_of
 from openfate.scores import classification_scores, label_scores, regression_scores
 from openfate.training.loop import Epoch, History
+from openfate.training.settings import usable_device
 from openfate.using import BankEstimator
 
 __all__ = ["FATEEstimator", "Policy"]
@@ -323,13 +324,7 @@ def _as_schema(schema: Schema | Sequence[Field] | None) -> Schema:
 def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
-        raise InputError(
-            f"device={name!r} is not there: choose 'auto', 'cpu' or, with a GPU, 'cuda'."
-        ) from None
-    return name
+    return str(usable_device(name))
 
 
 def _names(exclude: Sequence[str]) -> tuple[str, ...]:

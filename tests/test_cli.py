@@ -74,7 +74,7 @@ def test_version_is_the_package_version():
         (["--datasets", "digits", "--compat", "code"], ["--compat code", "reference"]),
         (["--datasets", "digits", "--novelty", "rows"], ["--novelty rows", "columns"]),
         (["--datasets", "digits", "--set", "epoch=3"], ["--set epoch=3", "epochs"]),
-        (["--datasets", "digits", "--set", "lr=fast"], ["--set lr=fast", "float"]),
+        (["--datasets", "digits", "--set", "lr=fast"], ["--set lr=fast", "a number"]),
         (["--datasets", "digits", "--set", "masking=rows"], ["masking", "rows", "n_fold"]),
         (["--datasets", "digits", "--set", "drop_edge=2"], ["drop_edge", "2"]),
         (["--datasets", ","], ["--datasets", "empty"]),

@@ -44,7 +44,13 @@ def ctr(
     values: Annotated[str, typer.Option(help="What the sweep takes, such as 11,14,17,20.")] = "",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Such as lrs=0.001,0.003 or epochs=5; --set x names all."),
+        typer.Option(
+            "--set",
+            help="A setting, such as lrs=0.001,0.003 or epochs=5; repeatable. Names: masking, "
+            "n_kept, n_draws, n_folds, drop_edge, batch_rows, plain_batch_rows, predict_rows, lrs, "
+            "lr_factor, epochs, patience, validations, hidden, dropout, normalize, prior_rows, "
+            "recompose.",
+        ),
     ] = None,
     rows: Annotated[int, typer.Option(min=1000, help="Synthetic: rows.")] = 4_000_000,
     features: Annotated[int, typer.Option(min=1, help="Synthetic: features.")] = 1_000_000,

@@ -58,7 +58,14 @@ def uci(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A training setting, such as drop_edge=0.2; repeatable."),
+        typer.Option(
+            "--set",
+            help="A training setting, such as drop_edge=0.2; repeatable. Names: masking, n_folds, "
+            "n_kept, n_draws, left_out, unit, reading, reference_folds, drop_edge, "
+            "drop_edge_directed, async_updates, accumulate_backbone, overwrite_hidden, "
+            "redraw_validation, untrained, epochs, lr, lr_extrapolator, batch_size, patience, "
+            "mixed_precision, loss.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -213,6 +220,9 @@ def shares_in(text: str) -> tuple[float, ...]:
     return tuple(dict.fromkeys(shares))
 
 
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word"}
+
+
 def changed(plain: Any, assignments: list[str]) -> dict[str, Any]:
     """What --set says of the settings `plain`, a dataclass."""
     known = [field.name for field in fields(plain)]
@@ -231,8 +241,10 @@ def _value(name: str, text: str, default: Any) -> Any:
     """Read `text` as the type of the setting's default."""
     if isinstance(default, tuple):
         return tuple(_value(name, part, default[0]) for part in names_in(text))
-    kind: Any = int if default is None else type(default)
+    kind: Any = type(default)
+    if default is None:  # a number that may be left out
+        kind = int if text.lstrip("+-").isdecimal() else float
     try:
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):
-        raise InputError(f"--set {name}={text}: not a value of type {kind.__name__}.") from None
+        raise InputError(f"--set {name}={text}: not {_KINDS[kind]}.") from None

@@ -20,6 +20,7 @@ from openfate.cli.flags import (
     policy_in,
     stderr,
 )
+from openfate.data.files import check_place
 from openfate.errors import InputError
 
 if TYPE_CHECKING:
@@ -225,8 +226,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
     """Refuse before training what would be refused after it."""
     from openfate.persistence import check_free
 
-    if not out.absolute().parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.absolute().parent}; make it first.")
+    check_place(out)
     if out.is_symlink() and not out.exists():
         raise InputError(f"--out {out}: a link to nothing; remove it, or choose another path.")
     try:

@@ -15,20 +15,22 @@ import polars as pl
 from openfate.bank import FeatureBank
 from openfate.cli.labels import class_text
 from openfate.cli.rows import Batch
-from openfate.data.files import writing
+from openfate.data.files import check_place, writing
 from openfate.errors import DataFileError, InputError
 
 __all__ = ["check_kept", "check_out", "predicted", "write_predictions"]
 
 
-def check_out(out: Path) -> None:
-    """Refuse a path that could not be written, before the work."""
+def check_out(out: Path, rows: Path) -> None:
+    """Refuse a path that could not be written, or would replace the rows, before the work."""
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out {out}: predictions are a .csv or a .parquet file.")
-    if not out.absolute().parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.absolute().parent}; make it first.")
+    check_place(out)
     if out.is_dir():
         raise InputError(f"--out {out}: it is a folder; name a file.")
+    given, written = rows.resolve(), out.resolve()
+    if given == written or (rows.is_dir() and given in written.parents):
+        raise InputError(f"--out {out}: that would change the rows, {rows}; choose another path.")
 
 
 def check_kept(out: Path, types: Mapping[str, pl.DataType]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from openfate.cli.flags import Json
+from openfate.cli.flags import Json, interruptible
+from openfate.data.files import check_place
 from openfate.errors import InputError
 
 __all__ = ["report"]
@@ -26,10 +28,12 @@ def report(
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {out}: the page is a .html file.")
-    if not out.absolute().parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.absolute().parent}.")
-    built = reporting.build(folders)
-    reporting.write_page(built, out)
+    check_place(out)
+    with interruptible("nothing was written"):
+        built = reporting.build(folders)
+        reporting.write_page(built, out)
+    for told in built.unread:
+        print(f"openfate: left out: {told}.", file=sys.stderr)
     if as_json:
         print(json.dumps({"page": str(out), **built.data()}))
         return

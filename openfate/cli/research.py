@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from openfate.cli.flags import Json, names_in, stderr
+from openfate.data.files import check_place
 from openfate.errors import InputError
 
 __all__ = ["demo", "fetch", "prepare"]
@@ -27,8 +28,7 @@ def demo(
 
     if out.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"--out {out}: the picture is a .png, .svg or .pdf file.")
-    if not out.absolute().parent.is_dir():
-        raise InputError(f"--out {out}: there is no folder {out.absolute().parent}.")
+    check_place(out)
     import torch
 
     from openfate.experiments.demo import METHODS, run_demo

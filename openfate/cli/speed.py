@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from openfate.cli.flags import Json, names_in
+from openfate.cli.flags import Json, interruptible, names_in
 from openfate.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,9 +77,10 @@ def _bench(
     if names is not None and not names:
         raise InputError("--cases is empty: name one or more.")
     check_out(out)
-    result = bench_sides(name, names, repeats, threads, device)
-    if out is not None:
-        print(write_result(result, out), file=sys.stderr)
+    with interruptible("nothing was written"):
+        result = bench_sides(name, names, repeats, threads, device)
+        if out is not None:
+            print(write_result(result, out), file=sys.stderr)
     print(json.dumps(result) if as_json else describe(result))
 
 
@@ -95,18 +96,17 @@ def scalability(
     as_json: Json = False,
 ) -> None:
     """Time and memory of a mini-batch against its rows and its fields, with lines fitted."""
+    from openfate.experiments.runner import only_writer
     from openfate.experiments.scalability import fit_lines, read_measured, write_report
 
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out}: a file is in the way; give a folder.")
-    if measured is None:
-        from openfate.bench_scale import bench_scale
+    result = None if measured is None else read_measured(measured)
+    with interruptible("nothing was written"), only_writer(out):
+        if result is None:
+            from openfate.bench_scale import bench_scale
 
-        result = bench_scale()
-    else:
-        result = read_measured(measured)
-    fits = fit_lines(result["rows"])
-    paths = write_report(result, out, shlex.join(["openfate", *sys.argv[1:]]))
+            result = bench_scale()
+        fits = fit_lines(result["rows"])
+        paths = write_report(result, out, shlex.join(["openfate", *sys.argv[1:]]))
     if as_json:
         print(json.dumps({"experiment": "scalability", "folder": str(out), "rows": fits}))
         return

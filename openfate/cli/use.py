@@ -62,7 +62,7 @@ def predict(
         from openfate.cli.predictions import check_kept, check_out, predicted, write_predictions
         from openfate.cli.rows import TableOf
 
-        check_out(out)
+        check_out(out, rows)
         bank = FeatureBank.load(bundle)
         table = TableOf(
             bank, rows, where, null or (), keep=names_in(keep), exclude=names_in(exclude)

@@ -23,6 +23,7 @@ __all__ = [
     "Source",
     "cache_folder",
     "check_name",
+    "check_place",
     "find",
     "writing",
 ]
@@ -259,6 +260,20 @@ def remedy(name: str) -> str:
         return f"give its folder with --data DIR{full}"
     fetched = "protein" if name == "protein-noleak" else name
     return f"run `openfate fetch {fetched}`, or give its folder with --data DIR"
+
+
+def check_place(out: Path) -> None:
+    """Refuse, before the work, an --out whose folder is not there or takes no files.
+
+    Examples
+    --------
+    >>> check_place(Path("report.html"))
+    """
+    folder = out.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"--out {out}: there is no folder {folder}; make it first.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"--out {out}: the folder {folder} cannot be written; choose another.")
 
 
 @contextmanager

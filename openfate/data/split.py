@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from operator import index
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openfate.data.files import writing
+from openfate.data.seeds import checked_seed
 from openfate.errors import DataFileError, InputError
 
 __all__ = ["Split", "split_features", "split_fields", "split_rows", "split_rows_in_time"]
@@ -66,7 +66,7 @@ class Split:
     def __post_init__(self) -> None:
         for name in _ARRAYS:
             object.__setattr__(self, name, np.sort(np.asarray(getattr(self, name), np.int64)))
-        object.__setattr__(self, "seed", _checked_seed(self.seed))
+        object.__setattr__(self, "seed", checked_seed(self.seed))
         _refuse_overlap("row", np.concatenate([self.train, self.validation, self.test]))
         _refuse_overlap("feature", np.concatenate([self.observed, self.new]))
 
@@ -238,18 +238,7 @@ def split_fields(field_of: ArrayLike, observed: float, *, seed: int) -> tuple[Id
 
 
 def _generator(seed: int, stream: int) -> np.random.Generator:
-    return np.random.default_rng([_checked_seed(seed), stream])
-
-
-def _checked_seed(seed: object) -> int:
-    """Take a seed that a file can keep as int64."""
-    try:
-        number = -1 if isinstance(seed, bool) else index(seed)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**63:
-        raise InputError(f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}.")
-    return number
+    return np.random.default_rng([checked_seed(seed), stream])
 
 
 def _in_order(times: NDArray[Any]) -> NDArray[np.intp]:

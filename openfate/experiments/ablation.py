@@ -23,7 +23,7 @@ from openfate.data.files import find
 from openfate.errors import DataFileError
 from openfate.experiments import uci
 from openfate.experiments.methods import Trial
-from openfate.experiments.present import COLOURS, save_figure
+from openfate.experiments.present import COLOURS, mean_and_spread, save_figure
 from openfate.experiments.runner import choose_all, records_in, summarise, versions, write_json
 from openfate.experiments.uci import Plan
 from openfate.training.settings import Settings
@@ -238,9 +238,10 @@ def _standard_error(values: Sequence[float]) -> float | None:
 def write_summary(plans: Sequence[Plan]) -> list[Path]:
     """Rows, paired differences and the figure of all trials in the folder, beside them."""
     folder = plans[0].folder
-    records = records_in(folder)
+    records = records_in(folder, uci.RECORD)
     rows = rows_of(records)
     content = {
+        "experiment": "ablation",
         "command": plans[0].command,
         "versions": versions(),
         "settings": {name: dict(variant.changes) for name, variant in VARIANTS.items()},
@@ -309,16 +310,15 @@ def print_rows(rows: Sequence[dict[str, Any]], console: Console) -> None:
         own = [r for r in rows if (r["dataset"], r["observed"]) == (dataset, observed)]
         cells = {(row["variant"], row["method"]): row for row in own}
         metric = own[0]["metric"]
-        table = Table(title=f"{dataset}, {observed:.0%} observed: {metric} ± spread over trials")
+        spread = " ± spread over trials" if any(row["n_trials"] > 1 for row in own) else ""
+        table = Table(title=f"{dataset}, {observed:.0%} observed: {metric}{spread}")
         for name in ("variant", *CONTROLS, "paper"):
             table.add_column(name, justify="left" if name == "variant" else "right")
         for variant in dict.fromkeys(row["variant"] for row in own):
             found = [cells.get((variant, method)) for method in CONTROLS]
             if variant == "base":  # it drops the new features too
                 found = [None, cells["base", "base"]]
-            texts = [
-                "-" if row is None else f"{row['mean']:.3f} ± {row['std']:.3f}" for row in found
-            ]
+            texts = ["-" if row is None else mean_and_spread(row) for row in found]
             paper = papers_number(dataset, variant)
             label = VARIANTS[variant].label if variant in VARIANTS else variant
             table.add_row(label, *texts, "-" if paper is None else f"{paper:.4f}")

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from openfate.data.records import Between, Shape
 from openfate.errors import InputError
 from openfate.experiments.click_data import (
     NAMES,
@@ -25,9 +26,19 @@ from openfate.experiments.click_data import (
 )
 from openfate.experiments.click_methods import BACKBONES, METHODS, ClickTrial
 from openfate.experiments.click_settings import ClickSettings
-from openfate.experiments.runner import Recorded, choose_all, open_record, versions, write_json
+from openfate.experiments.runner import (
+    RECORD,
+    RESULT,
+    Recorded,
+    choose_all,
+    records_in,
+    versions,
+    write_json,
+)
 
 __all__ = ["Plan", "make_plans", "run_trial", "summary", "write_summary"]
+
+SCORES = {"auc": Between(0, 1), "log_loss": Between(0)}
 
 # What differs from `ClickSettings` on each log.  Batches: of FATE, whose graph they are (PAPER:
 # 100,000 rows), and of networks without one, which learn more from smaller ones.
@@ -55,6 +66,20 @@ MASKING: dict[str, dict[str, Any]] = {
 }
 
 
+def record_shape(record: Any) -> Shape:
+    """What is relied on in a record: every result has every test part of the log."""
+    parts = record.get("new_cells") if isinstance(record, dict) else None
+    tests = [part for part in parts if part != "validation"] if isinstance(parts, dict) else []
+    splits = {**dict.fromkeys(tests, SCORES), str: SCORES}
+    return {
+        **RECORD,
+        **{"backbone": str, "seed": int, "kind": str, "sweep": ("n_kept", "batch_rows", None)},
+        **{"settings": {"n_kept": int, "batch_rows": int}, "new_cells": {str: float}},
+        "ceiling": ({"observed": float, "all": float}, None),
+        "results": {str: {**RESULT, "log_loss": float, "splits": splits}},
+    }
+
+
 @lru_cache(maxsize=1)
 def _load(name: str, data: str | None, synthetic: Synthetic) -> Clicks:
     return load_clicks(name, data, synthetic)
@@ -64,6 +89,7 @@ def _load(name: str, data: str | None, synthetic: Synthetic) -> Clicks:
 class Plan(Recorded):
     """One trial to run: everything that its numbers depend on."""
 
+    shape: ClassVar[Shape] = staticmethod(record_shape)
     dataset: str
     backbone: str
     seed: int
@@ -279,7 +305,7 @@ def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _about(record: dict[str, Any]) -> dict[str, Any]:
-    sweep, settings = record["sweep"], record["settings"]
+    sweep, settings = record.get("sweep"), record["settings"]
     swept = {"n_kept": "k", "batch_rows": "B"}
     about = {"dataset": record["dataset"], "backbone": record["backbone"]}
     about["variant"] = record["kind"]
@@ -341,7 +367,7 @@ def _gains(
             "splits_won": int((by_split > 0).sum()),
             "n_splits": len(splits),
         }
-        if "ceiling" in records[0]:
+        if records[0].get("ceiling"):
             top = records[0]["ceiling"]
             gain["share_of_ceiling"] = gain["mean"] / (top["all"] - top["observed"])
         gains.append(gain)
@@ -351,8 +377,8 @@ def _gains(
 def write_summary(plans: Sequence[Plan]) -> list[Path]:
     """Rows of all trials in the experiment's folder, beside them."""
     folder = plans[0].folder
-    records = [open_record(path) for path in sorted(folder.glob("*/*/*/*/trial.json"))]
-    content = summary([record for record in records if record is not None])
+    content = summary(records_in(folder, record_shape, below="*/*/*/*"))
     path = folder / "summary.json"
-    write_json(path, {"command": plans[0].command, "versions": versions(), **content})
+    about = {"experiment": "ctr", "command": plans[0].command, "versions": versions()}
+    write_json(path, {**about, **content})
     return [path]

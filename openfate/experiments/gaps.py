@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from openfate.experiments.generalization import StudyPlan
+from openfate.experiments.generalization import RECORD, StudyPlan
 from openfate.experiments.present import save_figure
 from openfate.experiments.runner import records_in, versions, write_json
 from openfate.theory import generalization_report
@@ -102,8 +102,9 @@ def bounds(rows: Sequence[dict[str, Any]], steps: int, lr: float) -> list[dict[s
 def write_summary(plans: Sequence[StudyPlan]) -> list[Path]:
     """Rows, bounds and the picture of all trials in the experiment's folder, beside them."""
     plan, folder = plans[0], plans[0].folder
-    rows = gap_rows(records_in(folder))
+    rows = gap_rows(records_in(folder, RECORD))
     content = {
+        "experiment": "generalization",
         "command": plan.command,
         "versions": versions(),
         "about": ABOUT,

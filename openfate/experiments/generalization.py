@@ -19,11 +19,12 @@ Beside the gaps stands the bound of Theorem 1 (`openfate.theory`): no estimate o
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,9 +32,10 @@ from torch import Tensor
 
 from openfate.data.datasets import Dataset
 from openfate.data.multihot import MultiHot
+from openfate.data.records import Shape
 from openfate.data.split import Split
 from openfate.errors import InputError
-from openfate.experiments import uci
+from openfate.experiments import runner, uci
 from openfate.experiments.methods import Trial, make_split
 from openfate.experiments.runner import choose_all, write_json
 from openfate.experiments.theory_model import train_theory_model
@@ -49,11 +51,19 @@ CELLS = ("train_hidden", "test_hidden", "train_new", "test_new")
 OBSERVED = 0.5  # share of the fields in k-shot, of the features in n-fold
 N_DRAWS = 10  # sub-matrices that a k-shot model is asked with
 
+RISKS = {"log_loss": float, "accuracy": float}
+RESULT = {
+    **runner.RESULT,
+    **{"n_units": int, "hidden_share": float, "cells": dict.fromkeys(CELLS, RISKS)},
+}
+RECORD = {**uci.RECORD, "results": {re.compile(r"(k_shot|n_fold)/\d+"): RESULT}, "model": str}
+
 
 @dataclass(frozen=True)
 class StudyPlan(uci.Plan):
     """One split of one data set; its methods are "k_shot/6", "n_fold/5", ..."""
 
+    shape: ClassVar[Shape] = RECORD
     model: Literal["fate", "theory"] = "fate"
     steps: int = 1000  # of SGD, and its step size: the theory's model
     lr: float = 0.1

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from openfate.data.records import Shape
 from openfate.errors import InputError
-from openfate.experiments import uci
+from openfate.experiments import runner, uci
 from openfate.experiments.methods import Trial
 from openfate.experiments.present import save_figure
 from openfate.experiments.runner import records_in, versions, write_json
@@ -51,6 +52,23 @@ MEASURES = (
 N_NEIGHBOURS = 10
 N_SHUFFLES = 100  # of the colours, for the level of chance
 
+
+def _points_shape(points: Any) -> Shape:
+    """As many x as y, two or more."""
+    x = points.get("x") if isinstance(points, dict) else None
+    return {"x": [float], "y": [float] * max(2, len(x) if isinstance(x, list) else 0)}
+
+
+# What is relied on in a record.
+RESULT: Shape = {**runner.RESULT, "measures": {str: float} | dict.fromkeys(MEASURES, float)}
+PICTURE = {"perplexity": float, "seed": int, "points": dict.fromkeys(DRAWN, _points_shape)}
+RECORD = {
+    **uci.RECORD,
+    "results": {str: RESULT},
+    "features": {"observed": int},
+    "picture": (PICTURE, None),
+}
+
 Floats = NDArray[np.float64]
 
 
@@ -58,6 +76,7 @@ Floats = NDArray[np.float64]
 class MapPlan(uci.Plan):
     """One trial; `drawn` ones keep the coordinates of their picture too."""
 
+    shape: ClassVar[Shape] = RECORD
     perplexity: float = 30.0
     drawn: bool = False
 
@@ -289,10 +308,10 @@ def summary(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def write_summary(plans: Sequence[MapPlan]) -> list[Path]:
     """Rows and the picture of all trials in the experiment's folder, beside them."""
     folder = plans[0].folder
-    records = records_in(folder)
-    content = {"command": plans[0].command, "versions": versions(), "rows": summary(records)}
-    write_json(folder / "summary.json", content)
-    figure = _figure([record for record in records if "picture" in record])
+    records = records_in(folder, RECORD)
+    about = {"experiment": "map", "command": plans[0].command, "versions": versions()}
+    write_json(folder / "summary.json", {**about, "rows": summary(records)})
+    figure = _figure([record for record in records if record.get("picture")])
     pictures = [save_figure(figure, folder / f"map.{kind}") for kind in ("png", "svg")]
     return [folder / "summary.json", *pictures]
 

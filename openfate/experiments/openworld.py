@@ -12,21 +12,23 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
 from openfate.data.datasets import load
 from openfate.data.logs import READERS as LOGS
+from openfate.data.records import Shape
 from openfate.errors import InputError
 from openfate.experiments import bases, streaming
 from openfate.experiments.methods import Novelty, make_split
 from openfate.experiments.open_methods import METHODS, N_DRAWS, OpenTrial
 from openfate.experiments.present import gap_plot, save_figure
 from openfate.experiments.runner import (
+    RECORD,
     Recorded,
     choose_all,
-    open_record,
+    records_in,
     summarise,
     trial_path,
     versions,
@@ -53,6 +55,7 @@ TOLERANCE = 0.003  # a mean that is lower by less is called noise, like two stan
 class Plan(Recorded):
     """One trial to run: everything that its numbers depend on."""
 
+    shape: ClassVar[Shape] = {**RECORD, "observed": float, "seed": int}
     dataset: str
     observed: float
     seed: int
@@ -267,10 +270,10 @@ def summary(plans: Plans, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def write_summary(plans: Plans) -> list[Path]:
     """Sum up all trials in the experiment's folder, with a figure, beside them."""
     folder = plans[0].folder
-    found = [open_record(path) for path in sorted(folder.glob("**/trial.json"))]
-    content = summary(plans, [record for record in found if record is not None])
+    content = summary(plans, records_in(folder, plans[0].shape, below="**"))
     path = folder / "summary.json"
-    write_json(path, {"command": plans[0].command, "versions": versions(), **content})
+    about = {"experiment": "openworld", "command": plans[0].command, "versions": versions()}
+    write_json(path, {**about, **content})
     gaps = content.get("gap_closed", {"cells": []})
     cells = [cell for cell in gaps["cells"] if cell.get("gap") is not None]
     if not cells:

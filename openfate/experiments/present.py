@@ -18,6 +18,7 @@ __all__ = [
     "COLOURS",
     "gap_plot",
     "line_plots",
+    "mean_and_spread",
     "print_clicks",
     "print_gaps",
     "print_table",
@@ -48,7 +49,9 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
         cells = {(r["method"], r["observed"] or 0): r for r in rows if r["dataset"] == dataset}
         shares = sorted({observed for _, observed in cells})
         first = next(iter(cells.values()))
-        table = Table(title=f"{dataset}: {first['metric']}, mean ± standard deviation over trials")
+        several = any(row["n_trials"] > 1 for row in cells.values())
+        over = "mean ± standard deviation over trials" if several else "one trial"
+        table = Table(title=f"{dataset}: {first['metric']}, {over}")
         table.add_column("method")
         for share in shares:
             table.add_column(f"{share:.0%} observed" if share else "stream", justify="right")
@@ -62,7 +65,8 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
 def print_gaps(gaps: Row | None, console: Console) -> None:
     """What evidence closes of the gap, pooled over all cells, and where it harms."""
     for pooled in gaps["pooled"] if gaps else ():
-        closed = f"{pooled['closed']:.1%} ± {pooled['std']:.1%}"
+        spread = f" ± {pooled['std']:.1%}" if pooled["n_trials"] > 1 else ""
+        closed = f"{pooled['closed']:.1%}{spread}"
         cells = f"{pooled['n_cells']} cells, {pooled['n_trials']} trials"
         console.print(f"{pooled['base']}: {closed} of the gap closed ({cells})", highlight=False)
     for harm in gaps["harms"] if gaps else ():
@@ -104,11 +108,24 @@ def _short(row: Row | None, best: float) -> str:
     return f"[bold]{text}[/bold]" if row is not None and row["mean"] == best else text
 
 
+def mean_and_spread(row: Row) -> str:
+    """A score over trials; one trial has no spread.
+
+    Examples
+    --------
+    >>> mean_and_spread({"mean": 0.51234, "std": 0.02, "n_trials": 3})
+    '0.512 ± 0.020'
+    >>> mean_and_spread({"mean": 0.51234, "std": 0.0, "n_trials": 1})
+    '0.512'
+    """
+    spread = f" ± {row['std']:.3f}" if row["n_trials"] > 1 else ""
+    return f"{row['mean']:.3f}{spread}"
+
+
 def _cell(row: Row | None, best: float) -> str:
     if row is None:
         return "-"
-    spread = f" ± {row['std']:.3f}" if row["n_trials"] > 1 else ""
-    text = f"{row['mean']:.3f}{spread}"
+    text = mean_and_spread(row)
     return f"[bold]{text}[/bold]" if row["mean"] == best else text
 
 
@@ -166,7 +183,10 @@ def gap_plot(cells: Sequence[Row], pooled: Sequence[Row]) -> Figure:
     for axis, base in zip(axes.flat, bases, strict=True):
         _gap_panel(axis, [cell for cell in cells if cell["base"] == base])
         whole = next((p for p in pooled if p["base"] == base), None)
-        about = f"{base}, pooled {whole['closed']:.0%} ± {whole['std']:.0%}" if whole else base
+        about = base
+        if whole is not None:
+            spread = f" ± {whole['std']:.0%}" if whole["n_trials"] > 1 else ""
+            about += f", pooled {whole['closed']:.0%}{spread}"
         axis.set_title(f"gap closed by evidence on {about}")
     return figure
 

@@ -24,15 +24,18 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
 
 from openfate.data.files import writing
-from openfate.errors import DataFileError, InputError, OpenFATEError
+from openfate.data.records import Between, Shape, read_record
+from openfate.errors import InputError, OpenFATEError
 
 __all__ = [
+    "RECORD",
+    "RESULT",
     "Recorded",
     "check_same",
     "choose_all",
@@ -49,6 +52,7 @@ __all__ = [
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Record = dict[str, Any]
+_HALF_WRITTEN = re.compile(r"\..+\.json\.[0-9a-f]{32}")  # as `writing` names it
 
 
 def write_json(path: Path, content: object) -> None:
@@ -65,27 +69,22 @@ def versions() -> dict[str, str]:
     return {**packages, "python": platform.python_version(), "machine": platform.machine()}
 
 
-def open_record(path: Path) -> Record | None:
-    """The record of a trial, or None if it has not begun."""
+# What every experiment relies on in the records that it reads back; each adds its own.
+RESULT: Record = {"metric": str, "score": Between(0, 1), "seconds": Between(0)}
+RECORD: Record = {"dataset": str, "results": {str: RESULT}}
+
+
+def open_record(path: Path, shape: Shape = RECORD) -> Record | None:
+    """The record of a trial, or None if it has not begun; refuses one of another shape."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        for result in record["results"].values():
-            good = isinstance(result["metric"], str) and 0 <= result["score"] <= 1
-            if not good or result["seconds"] < 0:
-                raise ValueError("a result is not one of ours")
+        return cast(Record, read_record(path, shape, "delete it to run the trial again"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else repr(error)
-        raise DataFileError(
-            f"{path} cannot be read ({reason}): delete it to run the trial again."
-        ) from None
-    return cast(Record, record)
 
 
-def records_in(folder: Path) -> list[Record]:
+def records_in(folder: Path, shape: Shape, below: str = "*/*/*") -> list[Record]:
     """The records of all trials of an experiment that have begun."""
-    found = [open_record(path) for path in sorted(folder.glob("*/*/*/trial.json"))]
+    found = [open_record(path, shape) for path in sorted(folder.glob(f"{below}/trial.json"))]
     return [record for record in found if record is not None]
 
 
@@ -103,6 +102,7 @@ def choose_all(flag: str, given: Sequence[Any], known: Sequence[Any]) -> None:
 class Recorded(ABC):
     """A plan whose results are kept in a record, method by method."""
 
+    shape: ClassVar[Shape] = RECORD  # what is relied on in its record
     methods: tuple[str, ...]
 
     @property
@@ -120,7 +120,7 @@ class Recorded(ABC):
 
     def record(self) -> Record | None:
         """What there is of it; refuses one that was made otherwise."""
-        record = open_record(self.path)
+        record = open_record(self.path, self.shape)
         if record is not None:
             record = self.completed(record)
             check_same(self.path, record, self.header())
@@ -174,7 +174,8 @@ def only_writer(folder: Path) -> Iterator[None]:
                 f"another run is writing to {folder}: wait for it, or choose another --out."
             ) from None
         for stray in folder.rglob(".*.json.*"):  # what a killed run left half-written
-            stray.unlink(missing_ok=True)
+            if _HALF_WRITTEN.fullmatch(stray.name):
+                stray.unlink(missing_ok=True)
         yield
 
 

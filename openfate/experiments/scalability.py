@@ -7,7 +7,7 @@ What is fitted here was measured by `python -m openfate.bench scale`, on a GPU o
 from __future__ import annotations
 
 import itertools
-import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from openfate.data.records import Between, read_record
 from openfate.errors import DataFileError
 from openfate.experiments.present import save_figure
 from openfate.experiments.runner import write_json
@@ -28,26 +29,29 @@ BENCHES, SIDES = ("train", "infer"), ("ours", "peer")
 AGAINST = {"rows": ("n_rows", "rows of a mini-batch"), "fields": ("n_fields", "fields")}
 # The key of a quantity, its name on an axis, and what one unit there is.
 QUANTITIES = {"ms": ("ms a mini-batch", 1.0), "bytes": ("peak memory, MiB", 2.0**20)}
+MEASURED = {
+    "rows": [
+        {
+            **{"against": tuple(AGAINST), "bench": BENCHES, "side": SIDES},
+            **{"n_rows": Between(1), "n_fields": Between(1)},
+            **{"ms": Between(sys.float_info.min), "bytes": (Between(0), None)},
+        }
+    ]
+}
 COLOURS = {"ours": "#d62728", "peer": "#1f77b4"}
 NAMES = {"ours": "OpenFATE", "peer": "PyTorch Geometric"}
 
 
 def read_measured(path: Path) -> Row:
     """What `python -m openfate.bench scale --out PATH` wrote."""
+    remedy = "give what `python -m openfate.bench scale --out FILE` wrote"
     try:
-        measured = json.loads(path.read_text(encoding="utf-8"))
-        for row in measured["rows"]:
-            key = AGAINST[row["against"]][0]
-            known = row["bench"] in BENCHES and row["side"] in SIDES
-            if not known or row[key] < 1 or not row["ms"] > 0 or "bytes" not in row:
-                raise ValueError("a row is not one of ours")
-    except OSError as error:
-        raise DataFileError(f"--measured {path}: cannot be read ({error.strerror}).") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise DataFileError(
-            f"--measured {path}: not what `python -m openfate.bench scale --out` writes ({error})."
-        ) from None
-    return cast(Row, measured)
+        measured = cast(Row, read_record(path, MEASURED, remedy))
+    except FileNotFoundError:
+        raise DataFileError(f"--measured {path}: there is no such file; {remedy}.") from None
+    if not fit_lines(measured["rows"]):
+        raise DataFileError(f"{path}: no line can be fitted to fewer than three sizes; {remedy}.")
+    return measured
 
 
 def fit_lines(rows: Sequence[Row]) -> list[Row]:
@@ -83,7 +87,7 @@ def _series(
         (row[key], row[quantity])
         for row in rows
         if (row["against"], row["bench"], row["side"]) == (against, bench, side)
-        and row[quantity] is not None
+        and row.get(quantity) is not None
     )
     return np.array([x for x, _ in points], float), np.array([y for _, y in points], float)
 
@@ -124,9 +128,9 @@ def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str
 def write_report(measured: Row, out: Path, command: str) -> list[Path]:
     """`scalability.json` with what was measured and its lines, `.png` and `.svg` with plots."""
     fits = fit_lines(measured["rows"])
-    out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
-    write_json(paths[0], {"command": command, "fits": fits, "measured": measured})
+    about = {"experiment": "scalability", "command": command}
+    write_json(paths[0], {**about, "fits": fits, "measured": measured})
     figure = plots(measured, fits)
     for path in paths[1:]:
         save_figure(figure, path)

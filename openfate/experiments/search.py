@@ -14,11 +14,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from openfate.data.multihot import MultiHot
+from openfate.data.records import Shape
 from openfate.errors import OpenFATEError
 from openfate.experiments import uci
 from openfate.experiments.ablation import CONTROLS, rows_of
@@ -39,10 +40,15 @@ GRID: dict[str, tuple[Any, ...]] = {
 }
 N_FOLDS = 5  # of the masks that all candidates are compared on
 
+CANDIDATE = {"settings": dict, "own_log_loss": (float, None), "common_log_loss": (float, None)}
+RECORD = {**uci.RECORD, "candidates": [CANDIDATE]}
+
 
 @dataclass(frozen=True)
 class SearchPlan(uci.Plan):
     """One trial's search, and the test scores of what it chose beside the full model's."""
+
+    shape: ClassVar[Shape] = RECORD
 
     def header(self) -> dict[str, Any]:
         """What a record must agree with before anything is added to it."""
@@ -111,7 +117,7 @@ def common_loss(trial: Trial, model: FATE) -> float:
 
 def _least(candidates: Sequence[dict[str, Any]], loss: str) -> dict[str, Any]:
     """The settings with the least loss; of equals, the first of the grid."""
-    found = [candidate for candidate in candidates if candidate[loss] is not None]
+    found = [candidate for candidate in candidates if candidate.get(loss) is not None]
     if not found:
         raise OpenFATEError("every candidate of the grid diverged: the data set cannot be learnt.")
     settings: dict[str, Any] = min(found, key=lambda candidate: float(candidate[loss]))["settings"]
@@ -121,13 +127,14 @@ def _least(candidates: Sequence[dict[str, Any]], loss: str) -> dict[str, Any]:
 def write_summary(plans: Sequence[SearchPlan]) -> list[Path]:
     """Rows and choices of all searches in the folder, beside them."""
     folder = plans[0].folder
-    records = [record for record in records_in(folder) if record["results"]]
+    records = [record for record in records_in(folder, RECORD) if record["results"]]
     names = ("dataset", "observed", "seed", "chosen", "chosen_by_own_loss")
     content = {
+        "experiment": "ablation",
         "command": plans[0].command,
         "versions": versions(),
         "grid": GRID,
-        "chosen": [{name: record[name] for name in names} for record in records],
+        "chosen": [{name: record.get(name) for name in names} for record in records],
         "rows": rows_of(records),
     }
     write_json(folder / "summary.json", content)

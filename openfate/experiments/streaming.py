@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 from openfate.data.datasets import Dataset, load
 from openfate.data.logs import DAY
 from openfate.data.multihot import MultiHot
+from openfate.data.records import Shape
 from openfate.errors import InputError
+from openfate.experiments import runner
 from openfate.experiments.bases import Base, fit_base
 from openfate.experiments.runner import Recorded, versions, write_json
 from openfate.openworld.candidates import UseEvidence, evidence_candidates
@@ -40,7 +42,14 @@ METHODS = ("drop", "evidence", "late_labels")
 MIN_ROWS = 3
 N_CHUNKS = 100  # of the whole log
 N_DRAWS = 6
+N_TENTHS = 8  # that stream
 LABEL_ALPHAS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+RESULT = {**runner.RESULT, "tenths": [float] * N_TENTHS}
+RECORD = {
+    **{"dataset": str, "base": str, "label_delay_seconds": float, "min_rows": int},
+    "results": {str: RESULT},
+}
 
 _load = lru_cache(maxsize=1)(load)
 
@@ -199,7 +208,7 @@ class Stream:
 
 
 def _tenths(P: Floats, y: NDArray[np.int64]) -> list[tuple[Floats, NDArray[np.int64]]]:
-    return list(zip(np.array_split(P, 8), np.array_split(y, 8), strict=True))
+    return list(zip(np.array_split(P, N_TENTHS), np.array_split(y, N_TENTHS), strict=True))
 
 
 def _log_loss(P: Floats, y: NDArray[np.int64]) -> float:
@@ -210,6 +219,7 @@ def _log_loss(P: Floats, y: NDArray[np.int64]) -> float:
 class StreamPlan(Recorded):
     """One stream to run: everything that its numbers depend on."""
 
+    shape: ClassVar[Shape] = RECORD
     dataset: str
     methods: tuple[str, ...]
     out: Path

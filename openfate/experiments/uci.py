@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 from openfate.data.datasets import Dataset, load
+from openfate.data.records import Shape
 from openfate.data.split import Split
 from openfate.errors import InputError
+from openfate.experiments import runner
 from openfate.experiments.methods import METHODS, Novelty, Trial, make_split
 from openfate.experiments.present import line_plots, save_figure
 from openfate.experiments.runner import (
@@ -24,9 +26,11 @@ from openfate.experiments.runner import (
 )
 from openfate.training.settings import Compat, Settings
 
-__all__ = ["METHODS", "Plan", "make_plans", "run_trial", "write_summary"]
+__all__ = ["METHODS", "RECORD", "Plan", "make_plans", "run_trial", "write_summary"]
 
 Kind = TypeVar("Kind", bound="Plan")
+
+RECORD = {**runner.RECORD, "observed": float, "seed": int, "settings": (dict, None)}
 
 _load = lru_cache(maxsize=2)(load)  # a worker runs many trials of one data set
 
@@ -35,6 +39,7 @@ _load = lru_cache(maxsize=2)(load)  # a worker runs many trials of one data set
 class Plan(Recorded):
     """One trial to run: everything that its numbers depend on."""
 
+    shape: ClassVar[Shape] = RECORD
     dataset: str
     observed: float
     seed: int
@@ -72,7 +77,7 @@ class Plan(Recorded):
 
     def completed(self, record: dict[str, Any]) -> dict[str, Any]:
         """A setting that came after the record was written had its default then."""
-        record["settings"] = asdict(Settings()) | record.get("settings", {})
+        record["settings"] = asdict(Settings()) | (record.get("settings") or {})
         return record
 
     def loaded(self) -> tuple[Dataset, Split]:
@@ -184,10 +189,12 @@ def run_trial(plan: Plan) -> dict[str, Any]:
 def write_summary(plans: Sequence[Plan]) -> list[Path]:
     """Rows and plots of all trials in the experiment's folder, beside them."""
     folder = plans[0].folder
-    rows = summarise(records_in(folder), METHODS)
+    rows = summarise(records_in(folder, RECORD), METHODS)
     summary = folder / "summary.json"
-    write_json(summary, {"command": plans[0].command, "versions": versions(), "rows": rows})
+    about = {"experiment": "uci", "command": plans[0].command, "versions": versions()}
+    write_json(summary, {**about, "rows": rows})
     n_trials = sorted({row["n_trials"] for row in rows})
-    title = f"UCI, {folder.name}: mean and spread over {' or '.join(map(str, n_trials))} trials"
+    over = f"mean and spread over {' or '.join(map(str, n_trials))} trials"
+    title = f"UCI, {folder.name}: {'one trial' if n_trials == [1] else over}"
     figure = line_plots(rows, title)
     return [summary, *(save_figure(figure, folder / f"uci.{kind}") for kind in ("png", "svg"))]

@@ -3,6 +3,7 @@
     results.py    what lies in a folder: summaries, their trials, benchmarks, figures
     paired.py     differences, tested over pairs
     tables.py     rows -> tables whose every cell knows its file
+    others.py     tables of what is no score: speed, prepared logs, gaps, bounds
     paper.py      the numbers of the paper, and of its released code
     claims.py     the paper's headline claims, recomputed one by one
     reasons.py    where we differ, and what each departure is worth

@@ -58,10 +58,10 @@ class Verdict:
 def verdicts(results: Results) -> list[Verdict]:
     """Every claim, for every run that can say something about it."""
     found = []
-    for run in results.below("uci"):
+    for run in results.on("uci"):
         if run.trials:
             found += _uci(run)
-    return found + _ctr(results) if found or results.below("ctr") else []
+    return found + _ctr(results) if found or results.on("ctr") else []
 
 
 # ---- the UCI experiment ------------------------------------------------------------------------
@@ -87,11 +87,16 @@ def _recompute(run: Run, claim: Claim) -> Verdict | None:
         return None
     points, ratio = difference(gains), difference(_gains(run, claim, relative=True))
     datasets = list(dict.fromkeys(dataset for dataset, _ in cells))
-    detail = (
-        f"{signed(points.mean)} ± {signed(points.standard_error).lstrip('+')} points "
-        f"(p = {points.p:.2g}), {ratio.mean:+.1%} relative (p = {ratio.p:.2g}): mean over "
-        f"{len(cells)} cells of {', '.join(datasets)}; paired t over {points.n} splits"
-    )
+    if points.n > 1:
+        told = (
+            f"{signed(points.mean)} ± {signed(points.standard_error).lstrip('+')} points "
+            f"(p = {points.p:.2g}), {ratio.mean:+.1%} relative (p = {ratio.p:.2g})"
+        )
+        tested = f"paired t over {points.n} splits"
+    else:
+        told = f"{signed(points.mean)} points, {ratio.mean:+.1%} relative"
+        tested = "one split, so no test"
+    detail = f"{told}: mean over {len(cells)} cells of {', '.join(datasets)}; {tested}"
     judged = [_judge(found, claim.gain) for found in (points, ratio)]
     verdict = min(judged, key=(HOLDS, PARTLY, NOT).index)
     if judged[0] != judged[1]:
@@ -121,7 +126,9 @@ def _cells(run: Run, claim: Claim) -> dict[tuple[str, float], dict[int, dict[str
     for trial in run.trials:
         record: dict[str, Any] = trial.record
         results = record.get("results", {})
-        if all(results.get(method, {}).get("metric") == claim.metric for method in wanted):
+        if "observed" in record and all(
+            results.get(method, {}).get("metric") == claim.metric for method in wanted
+        ):
             key = (record["dataset"], record["observed"])
             scores = {method: results[method]["score"] for method in wanted}
             cells.setdefault(key, {})[record["seed"]] = scores
@@ -178,13 +185,13 @@ def _ctr(results: Results) -> list[Verdict]:
     for claim in CTR_CLAIMS:
         samples = [
             text
-            for run in results.below("ctr")
+            for run in results.on("ctr")
             for text in _ctr_gains(run, claim.dataset, claim.backbone)
         ]
         detail = "the full data are not here"
         if samples:
             detail += "; on the samples: " + "; ".join(samples)
-        sources = ", ".join(run.name for run in results.below("ctr"))
+        sources = ", ".join(run.name for run in results.on("ctr"))
         found.append(Verdict(claim.words, "ctr", claim.gain, UNTESTED, detail, source=sources))
     return found
 

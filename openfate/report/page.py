@@ -85,7 +85,7 @@ def _page(report: Report) -> Iterator[str]:
             yield from _section(section, fold=len(sections) > FEW)
     if report.unread:
         yield "<h2>Not read</h2>"
-        yield from _list(f"{name}: not JSON that can be read" for name in report.unread)
+        yield from _list(f"{told}; left out" for told in report.unread)
     yield "</body>\n</html>"
 
 

@@ -66,13 +66,15 @@ def _cell(found: Difference | None, source: str, metric: str = "accuracy") -> Ce
         return Cell("-")
     mark = {1: "▲", -1: "▼", 0: ""}[found.sign]
     digits = 3 if metric == "accuracy" else 4
-    text = f"{signed(found.mean, digits)} ± {number(found.standard_error, digits)}{mark}"
-    return Cell(text, found.mean, source, f"p = {found.p:.2g}, {found.n} pairs of trials")
+    error = f" ± {number(found.standard_error, digits)}" if found.n > 1 else ""
+    text = f"{signed(found.mean, digits)}{error}{mark}"
+    note = f"p = {found.p:.2g}, {found.n} pairs of trials" if found.n > 1 else "one pair of trials"
+    return Cell(text, found.mean, source, note)
 
 
 def _runs(results: Results) -> dict[str, Run]:
-    runs = results.named("uci/default", "uci/reference")
-    return {run.folder.rpartition("/")[2]: run for run in runs}
+    runs = {run.folder.rpartition("/")[2]: run for run in results.on("uci")}
+    return {name: run for name, run in runs.items() if name in ("default", "reference")}
 
 
 def reasons(results: Results) -> Table | None:
@@ -165,7 +167,7 @@ def _at_share(run: Run, other: str, metric: str, share: float) -> Cell:
 
 def departures(results: Results) -> Table | None:
     """Each departure of the released code switched on alone."""
-    runs = results.below("departures")
+    runs = results.on("departures")
     plain = next((run for run in runs if run.folder.endswith("/default")), None)
     before = _scores(plain, "fate")
     rows, tests = [], {}
@@ -232,6 +234,7 @@ def _side_by_side(results: Results, title: str, methods: Sequence[str]) -> Table
         (name, row["dataset"], row["observed"], row["method"]): (row, f"{run.name} rows[{at}]")
         for name, run in runs.items()
         for at, row in enumerate(run.rows)
+        if {"dataset", "observed", "method", "mean"} <= row.keys()
     }
     rows = []
     for (dataset, share), released in RELEASED.items():

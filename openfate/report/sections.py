@@ -7,27 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from openfate.report import reasons
+from openfate.report import others, reasons
 from openfate.report.claims import NOT, PARTLY, UNTESTED, Verdict, verdicts
 from openfate.report.paper import papers_auc
-from openfate.report.results import Figure, Results, Run, find_results
-from openfate.report.tables import Cell, Table, number, plain_cell, plain_table, score_table, signed
+from openfate.report.results import TITLES, Figure, Results, Run, find_results
+from openfate.report.tables import Cell, Table, number, plain_table, score_table
 
 __all__ = ["Report", "Section", "build"]
-
-# Topics in order; what belongs to none of them comes last.
-TITLES = {
-    "uci": "The paper's first experiment",
-    "departures": "Departures of the released code, one by one",
-    "ablation": "Ablation (the paper's Table 3)",
-    "ctr": "Click logs (the paper's Tables 1 and 4)",
-    "map": "Maps of embeddings",
-    "generalization": "Generalisation (section 3 of the paper)",
-    "openworld": "Beyond the paper",
-    "scalability": "Scalability",
-    "bench": "Speed, ours beside a peer",
-    "prepare": "Preparing click logs",
-}
 
 
 @dataclass
@@ -86,11 +72,7 @@ def build(folders: Sequence[Path]) -> Report:
 
 
 def _place(run: Run) -> tuple[int, str]:
-    return list(TITLES).index(topic) if (topic := _topic(run)) else len(TITLES), run.name
-
-
-def _topic(run: Run) -> str:
-    return next((part for part in run.name.split("/") if part in TITLES), "")
+    return list(TITLES).index(run.topic) if run.topic else len(TITLES), run.name
 
 
 # ---- beside the paper --------------------------------------------------------------------------
@@ -121,7 +103,7 @@ def _paper(results: Results, claims: Sequence[Verdict]) -> Section | None:
 
 def _not_tested(results: Results) -> list[str]:
     """What may differ too, and cannot be told from these trials."""
-    datasets = {t.record.get("dataset") for run in results.below("uci") for t in run.trials}
+    datasets = {t.record.get("dataset") for run in results.on("uci") for t in run.trials}
     told = []
     if "drive-sample" in datasets and "drive" not in datasets:
         told.append(
@@ -137,7 +119,7 @@ def _not_tested(results: Results) -> list[str]:
 def _ctr_beside_the_paper(results: Results) -> Table | None:
     keys = ("dataset", "backbone", "variant", "k", "split", "method")
     rows = []
-    runs = results.below("ctr")
+    runs = results.on("ctr")
     for run in runs:
         for at, row in enumerate(run.rows):
             paper = papers_auc(row)
@@ -159,17 +141,19 @@ def _ctr_beside_the_paper(results: Results) -> Table | None:
 
 
 def _section(run: Run) -> Section:
-    topic = TITLES.get(_topic(run), "More results")
+    topic = TITLES.get(run.topic, "More results")
     section = Section(topic, run.kind, figures=list(run.figures), about=_about(run))
     if run.rows and all("mean" in row and "method" in row for row in run.rows):
         section.tables.append(score_table(run, ""))
     elif run.rows and any("ratio" in row for row in run.rows):
-        section.tables.append(_bench(run))
+        section.tables.append(others.bench(run))
     elif run.rows:
         section.tables.append(plain_table(run, ""))
     elif "rows_per_second" in run.content:
-        section.tables.append(_prepare(run))
-    section.tables += [*_gaps(run), *_more(run)]
+        section.tables.append(others.prepare(run))
+    elif isinstance(run.content.get("rows"), dict):
+        section.tables.append(others.engine(run))
+    section.tables += [*others.gaps(run), *_more(run)]
     for key in ("note", "notes", "about"):
         told = run.content.get(key) or []
         section.words += [told] if isinstance(told, str) else [str(words) for words in told]
@@ -180,7 +164,9 @@ def _more(run: Run) -> list[Table]:
     """Other lists that a file has beside its rows: differences, bounds, runs."""
     lists = {key: found for key, found in run.content.items() if isinstance(found, list)}
     return [
-        plain_table(run, key.replace("_", " "), found, key)
+        others.bounds(run)
+        if key == "bounds" and others.are_bounds(found)
+        else plain_table(run, key.replace("_", " "), found, key)
         for key, found in lists.items()
         if key != "rows" and found and all(isinstance(row, dict) for row in found)
     ]
@@ -215,53 +201,3 @@ def _flat(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_flat(one)}" for key, one in value.items())
     return str(value)
-
-
-def _bench(run: Run) -> Table:
-    table = plain_table(run, "")
-    ratios = {row["case"]: row["ratio"] for row in run.rows if row.get("ratio") and "case" in row}
-    if ratios:
-        least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
-        peers = ", ".join(dict.fromkeys(str(row.get("peer_name")) for row in run.rows))
-        better = sum(ratio > 1 for ratio in ratios.values())
-        table.reading = [
-            f"Ours is better than {peers} in {better} of {len(ratios)} cases: from "
-            f"{ratios[least]:.3g} times ({least}) to {ratios[most]:.3g} times ({most})."
-        ]
-    return table
-
-
-def _prepare(run: Run) -> Table:
-    plain = {k: v for k, v in run.content.items() if not isinstance(v, list | dict | str)}
-    rows = [[Cell(key), plain_cell(key, value, run.name)] for key, value in plain.items()]
-    ours, papers = (run.content.get(key) or {} for key in ("features", "paper"))
-    for key, value in ours.items():
-        papers_text = plain_cell(key, papers.get(key), "").text
-        about = f"features {key.replace('_', ' ')} (the paper's full log: {papers_text})"
-        rows.append([Cell(about), plain_cell(key, value, run.name)])
-    n_rows, rate, memory = (
-        plain_cell(key, run.content.get(key), "").text
-        for key in ("rows", "rows_per_second", "peak_bytes")
-    )
-    reading = [f"{n_rows} rows at {rate} rows a second, {memory} at most."]
-    return Table("", ["what", "value"], rows, [run.name], reading)
-
-
-def _gaps(run: Run) -> list[Table]:
-    """What evidence closes of the gap to a model fitted with all features."""
-    gaps = run.content.get("gap_closed")
-    if not isinstance(gaps, dict) or not gaps.get("cells"):
-        return []
-    table = plain_table(run, "Gap closed, cell by cell", gaps["cells"], "gap_closed.cells")
-    for pooled in gaps.get("pooled", ()):
-        table.reading.append(
-            f"{pooled['base']}: {pooled['closed']:.0%} ± {pooled['std']:.0%} of the gap between "
-            f"new features ignored and known in training is closed ({pooled['n_cells']} cells, "
-            f"spread over {pooled['n_trials']} splits)."
-        )
-    where = [
-        f"{harm['base']} on {harm['dataset']} {harm['observed']:.0%}, {signed(harm['gain'], 4)}"
-        for harm in gaps.get("harms") or ()
-    ]
-    table.reading.append(f"Harm beyond noise: {'; '.join(where) or 'in no cell'}.")
-    return [table]

@@ -208,7 +208,7 @@ def _fair(cells: dict[str, tuple[int, Row]]) -> dict[str, float]:
 
 
 def _spread(row: Row, digits: int) -> str:
-    n = row.get("n_trials", 1)
+    n = row.get("n_trials") or 1
     spread = f" ± {number(row.get('std') or 0.0, digits)}" if n > 1 else ""
     trials = "1 trial" if n == 1 else f"{n} trials"
     ends = [row[key] for key in ("low", "high") if isinstance(row.get(key), float)]
@@ -303,13 +303,25 @@ def plain_table(
     run: Run, title: str, rows: Sequence[Row] | None = None, where: str = "rows"
 ) -> Table:
     """Rows as they are: a column for every plain value, those of a part with the part's name."""
-    flat = [_flat(row) for row in (run.rows if rows is None else rows)]
+    flat = [_without_spread(_flat(row)) for row in (run.rows if rows is None else rows)]
     columns = list(dict.fromkeys(key for row in flat for key in row))
     lines = [
         [plain_cell(key, row.get(key), f"{run.name} {where}[{at}]") for key in columns]
         for at, row in enumerate(flat)
     ]
     return Table(title, columns, lines, [run.name])
+
+
+def _without_spread(row: Row) -> Row:
+    """One trial has no spread: what the file calls 0 is unknown.
+
+    Examples
+    --------
+    >>> _without_spread({"mean": 0.5, "std": 0.0, "n_trials": 1})
+    {'mean': 0.5, 'std': None, 'n_trials': 1}
+    """
+    unknown = dict.fromkeys({"std", "standard_error"} & row.keys())
+    return {**row, **unknown} if row.get("n_trials") == 1 else row
 
 
 def _flat(row: Row, prefix: str = "") -> Row:
@@ -339,7 +351,9 @@ def plain_cell(key: str, value: Any, source: str) -> Cell:
     """
     if value is None:
         return Cell("-")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no", None, source)
+    if not isinstance(value, int | float):
         return Cell(str(value), None, source)
     if key.endswith("_bytes"):
         text = f"{value / 1e6:,.1f} MB" if value < 1e9 else f"{value / 1e9:,.2f} GB"

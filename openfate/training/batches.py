@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from openfate.data.seeds import checked_seed
 from openfate.errors import InputError
 from openfate.graph.bipartite import Bipartite
 
@@ -30,6 +31,7 @@ __all__ = [
     "array_batches",
     "check_ids",
     "check_labels",
+    "pairs",
     "prepared",
     "read_ahead",
 ]
@@ -58,6 +60,8 @@ class Rows:
         _check_shapes(ids, y)
         ids, y = _on_host(ids), _on_host(y)
         labels = None
+        if not isinstance(ids, Tensor):
+            _check_width(ids)
         if not isinstance(y, Tensor):
             check_labels(y)
             labels = y = y.astype(np.float32)
@@ -107,21 +111,39 @@ class Batch:
 
 
 def _check_shapes(ids: Table, y: Table) -> None:
-    if isinstance(ids, Tensor):
-        whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
-    else:
-        whole = ids.dtype.kind in "iu"
-    if ids.ndim != 2 or not whole:
+    for name, table in (("ids", ids), ("labels", y)):
+        if not isinstance(table, np.ndarray | Tensor):
+            raise InputError(
+                f"a batch's {name} are a {type(table).__name__}: give an array or a tensor."
+            )
+    if ids.ndim != 2 or not ids.shape[1] or _kind(ids) not in "iu":
         raise InputError(
             f"a batch's ids have the shape {tuple(ids.shape)} and the type {ids.dtype}: "
             "give whole numbers (rows, fields)."
         )
     if tuple(y.shape) != (len(ids),):
         raise InputError(f"a batch of {len(ids)} rows has labels of the shape {tuple(y.shape)}.")
-    # WHY: ids travel as int32, where larger ones would become others.
-    narrow = ids.dtype in (np.int32, torch.int32, np.int16, np.uint16, np.int8, np.uint8)
-    if not narrow and not getattr(ids, "is_cuda", False) and len(ids) and int(ids.max()) >= 2**31:
-        raise InputError(f"feature id {int(ids.max())}: ids go up to 2^31 - 1.")
+    if _kind(y) not in "biuf":
+        raise InputError(f"a batch's labels have the type {y.dtype}: give numbers 0 and 1.")
+
+
+def _kind(table: Table) -> str:
+    """The letter by which numpy knows a kind of numbers."""
+    if not isinstance(table, Tensor):
+        return table.dtype.kind
+    if table.dtype == torch.bool:
+        return "b"
+    return "f" if table.is_floating_point() else "c" if table.is_complex() else "i"
+
+
+def _check_width(ids: NDArray[Any]) -> None:
+    """Refuse ids that would become others as int32, which is how they travel."""
+    wide = {"int64": np.uint64, "uint64": np.uint64, "uint32": np.uint32}.get(ids.dtype.name)
+    # WHY: seen without a sign, a negative id is a large one: a single pass finds both.
+    if wide is None or not len(ids) or ids.view(wide).max() < 2**31:
+        return
+    check_ids(int(ids.min()))
+    raise InputError(f"feature id {int(ids.max())}: ids go up to 2^31 - 1.")
 
 
 def check_labels(y: Table) -> None:
@@ -174,6 +196,8 @@ def array_batches(
     >>> [len(labels) for _, labels in epochs(1)]
     [2, 1]
     """
+    if seed is not None:
+        seed = checked_seed(seed)
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size}: choose 1 or more.")
 
@@ -192,8 +216,26 @@ def prepared(
     batches: Batches, make: Callable[[Table, Table], T], n_ahead: int = 2, least: int = 1
 ) -> Iterator[T]:
     """What `make` makes of batches of `least` rows or more, `n_ahead` of them in advance."""
-    made = (make(ids, y) for ids, y in batches if len(ids) >= least)
+    made = (make(ids, y) for ids, y in pairs(batches) if len(ids) >= least)
     return read_ahead(made, n_ahead) if n_ahead else made
+
+
+def pairs(batches: Batches) -> Iterator[tuple[Table, Table]]:
+    """The batches, each a pair of ids and labels.
+
+    Raises
+    ------
+    InputError
+        Where they are something else.
+    """
+    if not isinstance(batches, Iterable):
+        raise InputError(f"batches are a {type(batches).__name__}: give pairs of ids and labels.")
+    for batch in batches:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise InputError(
+                f"a batch is a {type(batch).__name__}: give a pair of ids (B, d) and labels (B,)."
+            )
+        yield batch[0], batch[1]
 
 
 def read_ahead(items: Iterable[T], n_ahead: int = 2) -> Iterator[T]:

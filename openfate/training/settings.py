@@ -6,13 +6,16 @@ The table behind each choice is in `docs/paper-and-code.md`; M1, T1 ... are its 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Literal, get_args
+
+import torch
 
 from openfate.errors import InputError
 from openfate.training.losses import Loss
 from openfate.training.optim import AdamMode
 
-__all__ = ["Compat", "EngineName", "Settings", "StreamSettings"]
+__all__ = ["Compat", "EngineName", "Settings", "StreamSettings", "usable_device"]
 
 Compat = Literal["paper", "reference"] | None
 EngineName = Literal["auto", "plain", "fused"]
@@ -28,17 +31,53 @@ _LEAST = {"n_folds": 2, "n_draws": 1, "epochs": 1, "n_kept": 1, "batch_size": 1,
 _REAL = {"drop_edge": 1.0, "left_out": 1.0, "lr": 1e12, "lr_extrapolator": 1e12}
 
 
+_OPTIONAL = ("n_kept", "batch_size", "patience")  # None has a meaning
+
+
 def _check_numbers(settings: object, leasts: dict[str, int], highs: dict[str, float]) -> None:
     """Whole numbers from `leasts` up, where there are any; others from 0 to `highs`."""
     for name, least in leasts.items():
         value = getattr(settings, name)
-        if value is not None and (type(value) is not int or value < least):
+        if value is None and name in _OPTIONAL:
+            continue
+        if type(value) is not int or value < least:
             raise InputError(f"{name}={value!r}: choose a whole number from {least} up.")
     for name, high in highs.items():
-        if not 0 <= getattr(settings, name) <= high:
-            raise InputError(
-                f"{name}={getattr(settings, name)}: choose a number from 0 to {high:g}."
-            )
+        value = getattr(settings, name)
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not 0 <= value <= high:
+            raise InputError(f"{name}={value!r}: choose a number from 0 to {high:g}.")
+
+
+def _check_flags(settings: object, *names: str) -> None:
+    for name in names:
+        if not isinstance(getattr(settings, name), bool):
+            raise InputError(f"{name}={getattr(settings, name)!r}: choose True or False.")
+
+
+def usable_device(device: torch.device | str) -> torch.device:
+    """A device that tensors can be on.
+
+    Raises
+    ------
+    InputError
+        Where torch does not know it, or has none.
+
+    Examples
+    --------
+    >>> usable_device("cpu")
+    device(type='cpu')
+    """
+    try:
+        at = torch.device(device)
+        torch.empty(0, device=at)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+        at = torch.device("meta")
+    if at.type == "meta":  # whose tensors have no values
+        raise InputError(
+            f"device={device!r} is not there: choose 'cpu' or, where torch sees a GPU, 'cuda'."
+        )
+    return at
 
 
 @dataclass(frozen=True)
@@ -221,5 +260,6 @@ class StreamSettings:
             if (value := getattr(self, name)) not in choices:
                 raise InputError(f"{name}={value!r} is unknown: choose one of {choices}.")
         _check_numbers(self, _STREAM_LEAST, _STREAM_REAL)
+        _check_flags(self, "mixed_precision")
         if self.masking == "k_shot" and self.n_kept is None:
             raise InputError("masking='k_shot' needs n_kept, the number of fields to keep.")

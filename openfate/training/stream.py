@@ -14,21 +14,22 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import asdict, astuple, dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from openfate.data.seeds import checked_seed
 from openfate.errors import InputError, OpenFATEError
 from openfate.models.fate import FATE
 from openfate.training import checkpoint as saved
-from openfate.training.batches import Batches, prepared
+from openfate.training.batches import Batches, pairs, prepared
 from openfate.training.checkpoint import Checkpoint
 from openfate.training.engine import Seeds, make_engine, make_predictor
 from openfate.training.metrics import StreamingAUC
-from openfate.training.settings import EngineName, StreamSettings
+from openfate.training.settings import EngineName, StreamSettings, usable_device
 
 __all__ = ["Step", "StreamHistory", "predict_stream", "train_stream"]
 
@@ -81,7 +82,8 @@ def train_stream(
     settings
         `StreamSettings`.
     validation
-        Batches in which ids from D on are new features; each batch is a graph of its own.
+        Batches in which ids from D on are new features; each batch is a graph of its own.  Together
+        they need rows of both classes.
     seed
         Of masks, DropEdge and Dropout.
     device
@@ -108,13 +110,18 @@ def train_stream(
     >>> history.n_steps
     4
     """
-    run = _StreamRun(model, settings, seed, device)
+    for name, given in (("batches", batches), ("validation", validation)):
+        if given is not None and not callable(given):
+            raise InputError(
+                f"{name} is a {type(given).__name__}: give a function that returns it."
+            )
+    run = _StreamRun(model, settings, checked_seed(seed), usable_device(device))
     if resume is not None:
         run.load(resume)
     started = time.perf_counter()
     engine = run.engine
     # WHY: fork_rng, because Dropout draws from torch's own generator.
-    with torch.random.fork_rng(_cuda(device)), closing(run.batches(batches)) as stream:
+    with torch.random.fork_rng(_cuda(run.device)), closing(run.batches(batches)) as stream:
         try:
             for batch in stream:
                 for kept in engine.start(batch, run.next_seeds()):
@@ -130,19 +137,22 @@ def train_stream(
         finally:  # also when interrupted: what was best so far is what the caller has
             run.close()
             run.history.seconds += time.perf_counter() - started
+    if not run.history.n_steps:
+        raise InputError(
+            "batches gave no batch of two rows or more: there was nothing to train on."
+        )
     return run.history
 
 
-def _cuda(device: torch.device | str) -> list[torch.device]:
-    at = torch.device(device)
-    return [at] if at.type == "cuda" else []
+def _cuda(device: torch.device) -> list[torch.device]:
+    return [device] if device.type == "cuda" else []
 
 
 class _StreamRun:
     """The state of one run: its engine, how far it is, and the best weights so far."""
 
     def __init__(
-        self, model: FATE, settings: StreamSettings, seed: int, device: torch.device | str
+        self, model: FATE, settings: StreamSettings, seed: int, device: torch.device
     ) -> None:
         if model.backbone.n_outputs != 1:
             raise InputError(f"clicks need one output, the model has {model.backbone.n_outputs}.")
@@ -159,7 +169,7 @@ class _StreamRun:
         for epoch in range(self.epoch, self.settings.epochs + 1):
             if epoch > self.epoch:
                 self.epoch, self.done_in_epoch = epoch, 0
-            usable = (batch for batch in source(epoch) if len(batch[1]) > 1)
+            usable = (batch for batch in pairs(source(epoch)) if len(batch[1]) > 1)
             rest = itertools.islice(usable, self.done_in_epoch, None)
             yield from prepared(rest, self.engine.prepare, self.settings.n_ahead)
 
@@ -183,16 +193,36 @@ class _StreamRun:
         if validation is None or number % settings.validate_every:
             return step
         self.engine.settle()
-        score = StreamingAUC()
-        for logits, y in self.predictor.logits(validation(), settings.n_ahead):
-            score.add(logits, y)
-        step = replace(step, auc=score.value(), validation_loss=score.log_loss)
+        auc, loss = self._validate(validation())
+        step = replace(step, auc=auc, validation_loss=loss)
         self.history.validations.append(step)
         if step.auc > self.best_auc:  # PAPER: "the highest ROC-AUC on validation dataset"
             self.best_auc, self.history.best = step.auc, number
             state = self.model.state_dict()
             self.best_state = {name: value.clone() for name, value in state.items()}
         return step
+
+    def _validate(self, batches: Batches) -> tuple[float, float]:
+        """ROC-AUC and log-loss of rows of both classes."""
+        score, n_clicks = StreamingAUC(), 0
+        for logits, y in self.predictor.logits(batches, self.settings.n_ahead):
+            score.add(logits, y)
+            n_clicks += int((y == 1).sum())
+        if n_clicks in (0, score.n_rows):
+            held = (
+                f"{score.n_rows} rows of class {int(n_clicks > 0)}" if score.n_rows else "no rows"
+            )
+            raise InputError(
+                f"validation holds {held}: a ROC-AUC needs rows of both classes; give more rows, "
+                "or validation=None."
+            )
+        if math.isnan(auc := score.value()):
+            raise OpenFATEError(
+                f"training diverged: predictions after mini-batch {self.history.n_steps} are not "
+                f"numbers. Lower lr={self.settings.lr} or "
+                f"lr_extrapolator={self.settings.lr_extrapolator}."
+            )
+        return auc, score.log_loss
 
     def out_of_patience(self) -> bool:
         """Whether none of the last validations was better than the best."""
@@ -276,5 +306,10 @@ def predict_stream(
     engine
         As `StreamSettings`.
     """
+    if engine not in get_args(EngineName):
+        raise InputError(f"engine={engine!r} is unknown: choose one of {get_args(EngineName)}.")
+    if type(n_ahead) is not int or n_ahead < 0:
+        raise InputError(f"n_ahead={n_ahead!r}: choose a whole number from 0 up.")
+    device = usable_device(device)
     with closing(make_predictor(model, device, engine, drop_new)) as predictor:
         yield from predictor.logits(batches, n_ahead)

@@ -7,11 +7,16 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from cli.tables import process, run
+from openfate.cli.experiments import changed
+from openfate.errors import InputError
+from openfate.experiments.click_settings import ClickSettings
+from openfate.training.settings import Settings
 
 COMMANDS = (
     "fit predict observe evaluate inspect export demo fetch prepare report experiment bench".split()
@@ -105,3 +110,38 @@ def test_a_star_stands_for_the_other_columns():
         "job": "error",
     }
     assert policy_in("--new-values", ["job=error"], "ignore") == {"*": "ignore", "job": "error"}
+
+
+@pytest.mark.parametrize(("command", "settings"), [("uci", Settings), ("ctr", ClickSettings)])
+def test_help_lists_every_name_that_may_be_set(openfate, command, settings):
+    text = " ".join(openfate("experiment", command, "--help").split())
+    names = re.search(r"--set .*?Names: ([^.]*)\.", text)[1]
+    assert names.split(", ") == [field.name for field in fields(settings)]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("n_kept=3", {"n_kept": 3}),
+        ("prior_rows=0.5", {"prior_rows": 0.5}),
+        ("prior_rows=2", {"prior_rows": 2}),
+        ("hidden=8,4", {"hidden": (8, 4)}),
+        ("normalize=false", {"normalize": False}),
+    ],
+)
+def test_a_setting_is_read_as_what_it_is(given, read):
+    assert changed(ClickSettings(), [given]) == read
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("prior_rows=few", "--set prior_rows=few: not a number."),
+        ("epochs=2.5", "--set epochs=2.5: not a whole number."),
+        ("normalize=3", "--set normalize=3: not true or false."),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused(given, message):
+    with pytest.raises(InputError) as error:
+        changed(ClickSettings(), [given])
+    assert str(error.value) == message

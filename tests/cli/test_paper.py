@@ -38,3 +38,35 @@ def test_bad_flags_are_refused_in_one_line(tmp_path, refused, arguments, part):
     out = tmp_path / "out"
     assert part in refused("experiment", *arguments, "--datasets", "digits", "--out", str(out))
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "is empty"),
+        ('{"dataset": "digits", "resul', "is not JSON"),
+        ('{"dataset": "digits", "observed": 0.5, "seed": 0}', "results is missing"),
+        ('{"results": {}, "dataset": "x", "observed": "half"}', "observed is 'half', not a number"),
+    ],
+)
+def test_a_cut_record_is_refused_in_one_line_that_names_it(tmp_path, refused, text, part):
+    path = tmp_path / "default-epochs=1" / "digits" / "observed-0.5" / "seed-0" / "trial.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    run = ("uci", "--datasets", "digits", "--observed", "0.5", "--trials", "1", "--epochs", "1")
+    line = refused("experiment", *run, "--out", str(tmp_path))
+    assert f"{path}: {part}" in line and "delete it to run the trial again" in line
+    assert path.read_text() == text
+
+
+def test_a_click_record_without_its_parts_is_refused(tmp_path, refused):
+    log = ("--datasets", "synthetic", "--rows", "3000", "--features", "500")
+    run = ("experiment", "ctr", *log, "--backbones", "nn", "--trials", "1", "--out", str(tmp_path))
+    kind = "nfold-n_rows=3000-n_features=500"
+    path = tmp_path / "synthetic" / "nn" / kind / "seed-0" / "trial.json"
+    path.parent.mkdir(parents=True)
+    scores = '{"metric": "auc", "score": 0.5, "seconds": 1, "log_loss": 1, "splits": {}}'
+    about = '"dataset": "synthetic", "backbone": "nn", "seed": 0, "kind": "x", "sweep": null'
+    settings = '"settings": {"n_kept": 1, "batch_rows": 2}, "new_cells": {"T1": 0.5}'
+    path.write_text(f'{{{about}, {settings}, "results": {{"base": {scores}}}}}')
+    assert f"{path}: results.base.splits.T1 is missing" in refused(*run)

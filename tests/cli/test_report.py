@@ -7,6 +7,8 @@ import json
 import pytest
 from report.folders import write_run
 
+from cli.tables import run
+
 
 def test_report_writes_a_page_and_prints_what_it_holds(tmp_path, openfate):
     write_run(tmp_path / "results" / "uci" / "default", 0.1)
@@ -45,3 +47,13 @@ def test_report_refuses_in_one_line_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     assert part in refused(*arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_report_says_on_stderr_what_it_leaves_out(tmp_path, capsys):
+    write_run(tmp_path / "results" / "uci" / "default", 0.1)
+    (tmp_path / "results" / "summary.json").write_text('{"rows": 3}')
+    page = tmp_path / "page.html"
+    assert run("report", tmp_path / "results", "--out", page) == 0
+    errors = capsys.readouterr().err
+    assert errors == "openfate: left out: results/summary.json: rows is 3, not a list.\n"
+    assert "results/summary.json: rows is 3, not a list; left out" in page.read_text()

@@ -231,3 +231,17 @@ def test_a_new_number_has_the_scale_of_the_whole_file(tables, tmp_path, openfate
     rows = pl.read_csv(tables / "later.csv", schema_overrides={"zip": pl.String})
     expected = package.load(model).predict_proba(rows)
     np.testing.assert_allclose(pl.read_parquet(out)["p_true"], expected[:, 1], atol=1e-9)
+
+
+def test_predict_never_replaces_its_own_rows(tables, fitted, tmp_path, refused):
+    rows = tmp_path / "later.csv"
+    rows.write_bytes((tables / "later.csv").read_bytes())
+    link = tmp_path / "link.csv"
+    link.symlink_to(rows)
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    for given, out in ((rows, rows), (rows, link), (folder, folder / "p.parquet")):
+        line = refused("predict", fitted, given, "--out", out)
+        assert f"--out {out}: that would change the rows" in line
+    assert rows.read_bytes() == (tables / "later.csv").read_bytes()
+    assert list(folder.iterdir()) == []

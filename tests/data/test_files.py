@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from openfate.data.files import writing
-from openfate.errors import DataFileError
+from openfate.data.files import check_place, writing
+from openfate.errors import DataFileError, InputError
 
 
 def test_a_folder_in_the_place_of_the_file_is_named(tmp_path):
@@ -69,3 +69,12 @@ def test_an_error_of_the_caller_passes_through(tmp_path):
     with pytest.raises(KeyError), writing(tmp_path / "file"):
         raise KeyError("mine")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_takes_no_files_is_refused(tmp_path, monkeypatch):
+    check_place(tmp_path / "page.html")
+    with pytest.raises(InputError, match=r"there is no folder .*/no; make it first"):
+        check_place(tmp_path / "no" / "page.html")
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(InputError, match="cannot be written; choose another"):
+        check_place(tmp_path / "page.html")

@@ -7,6 +7,7 @@ import pytest
 from openfate.errors import DataFileError, InputError, OpenFATEError
 from openfate.experiments.runner import (
     check_same,
+    only_writer,
     open_record,
     run_jobs,
     summarise,
@@ -101,3 +102,13 @@ def test_summary_has_mean_and_spread_over_trials():
     assert row["mean"] == pytest.approx(0.6)
     assert row["std"] == pytest.approx(0.1414, abs=1e-4)
     assert row["n_trials"] == 2
+
+
+def test_only_half_written_files_of_ours_are_swept(tmp_path):
+    ours = tmp_path / "deep" / f".trial.json.{'0a' * 16}"
+    theirs = tmp_path / ".eslintrc.json.bak"
+    ours.parent.mkdir()
+    for path in (ours, theirs):
+        path.write_text("")
+    with only_writer(tmp_path):
+        assert theirs.exists() and not ours.exists()

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from openfate.cli import app
-from openfate.errors import DataFileError
+from openfate.errors import DataFileError, InputError
+from openfate.experiments.runner import only_writer
 from openfate.experiments.scalability import fit_lines, read_measured, write_report
 
 
@@ -73,12 +74,14 @@ def test_the_report_holds_the_lines_and_what_they_were_fitted_to(tmp_path):
 def test_another_file_is_refused(text, tmp_path):
     path = tmp_path / "other.json"
     path.write_text(text)
-    with pytest.raises(DataFileError, match=r"not what `python -m openfate.bench scale --out`"):
+    with pytest.raises(
+        DataFileError, match=r"give what `python -m openfate.bench scale --out FILE` wrote"
+    ):
         read_measured(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(DataFileError, match=r"gone\.json: cannot be read"):
+    with pytest.raises(DataFileError, match=r"gone\.json: there is no such file"):
         read_measured(tmp_path / "gone.json")
 
 
@@ -90,3 +93,47 @@ def test_the_command_prints_the_lines_as_json(tmp_path):
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["rows"] == fit_lines(rows())
     assert (tmp_path / "scalability.png").exists()
+
+
+def test_fewer_than_three_sizes_are_refused(tmp_path):
+    for few in ([], rows()[:1]):
+        (tmp_path / "few.json").write_text(json.dumps({"rows": few}))
+        with pytest.raises(DataFileError, match="no line can be fitted to fewer than three sizes"):
+            read_measured(tmp_path / "few.json")
+
+
+@pytest.mark.parametrize("out", ["file", "file/deep"])
+def test_a_place_that_cannot_hold_results_is_refused_before_measuring(tmp_path, out):
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(app, ["experiment", "scalability", "--out", str(tmp_path / out)])
+    assert isinstance(done.exception, InputError)
+    assert "cannot hold results" in str(done.exception)
+
+
+def test_a_second_run_into_the_same_folder_is_refused(tmp_path):
+    path = tmp_path / "scale.json"
+    path.write_text(json.dumps({"rows": rows()}))
+    words = ["experiment", "scalability", "--measured", str(path), "--out", str(tmp_path / "out")]
+    with only_writer(tmp_path / "out"):
+        done = CliRunner().invoke(app, words)
+    assert "another run is writing" in str(done.exception)
+    assert CliRunner().invoke(app, words).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "work"),
+    [
+        (["bench", "train"], "openfate.bench.bench_sides"),
+        (["experiment", "scalability", "--out", "out"], "openfate.bench_scale.bench_scale"),
+        (["report", "."], "openfate.report.build"),
+    ],
+)
+def test_ctrl_c_is_one_line(tmp_path, monkeypatch, words, work):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(work, interrupted)
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 130
+    assert done.stderr == "openfate: interrupted; nothing was written.\n"

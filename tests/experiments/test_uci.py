@@ -152,7 +152,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
 
 
 def test_what_a_killed_run_left_half_written_is_swept(tmp_path):
-    stray = tmp_path / "gene" / ".trial.json.0123"
+    stray = tmp_path / "gene" / f".trial.json.{'0' * 32}"
     stray.parent.mkdir()
     stray.touch()
     with only_writer(tmp_path):

@@ -136,12 +136,44 @@ def test_an_error_comes_where_its_item_would_have_come():
         ),
         (IDS, Y * 2, "a label is 2: clicks are 0 or 1."),
         (IDS - 1, Y, "feature id -1: ids are whole numbers from 0."),
+        (
+            IDS.astype(np.int64) - 2**32,
+            Y,
+            f"feature id {int(IDS.min()) - 2**32}: ids are whole numbers from 0.",
+        ),
+        (
+            IDS.astype(np.uint32) + np.uint32(2**31),
+            Y,
+            f"feature id {int(IDS.max()) + 2**31}: ids go up to 2^31 - 1.",
+        ),
+        (IDS.tolist(), Y, "a batch's ids are a list: give an array or a tensor."),
+        (IDS, list(Y), "a batch's labels are a list: give an array or a tensor."),
+        (
+            IDS[:, :0],
+            Y,
+            "a batch's ids have the shape (5, 0) and the type int32: "
+            "give whole numbers (rows, fields).",
+        ),
+        (
+            IDS,
+            Y.astype(complex),
+            "a batch's labels have the type complex128: give numbers 0 and 1.",
+        ),
+        (IDS, Y.astype(object), "a batch's labels have the type object: give numbers 0 and 1."),
+        (IDS, Y * np.nan, "a label is nan: clicks are 0 or 1."),
     ],
 )
 def test_bad_batches_are_named(ids, y, message):
     with pytest.raises(InputError) as error:
         Batch.of(ids, y)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.uint64, np.uint32])
+def test_ids_of_any_whole_type_are_the_same_batch(dtype):
+    one, other = Batch.of(IDS, Y), Batch.of(IDS.astype(dtype), Y.astype(bool))
+    assert torch.equal(one.ids, other.ids) and torch.equal(one.y, other.y)
+    assert len(Batch.of(IDS.astype(dtype)[:, ::-1], Y)) == len(one)  # strides of any kind
 
 
 def test_a_batch_size_below_one_is_refused():

@@ -22,6 +22,11 @@ from openfate.training.settings import Settings
         ({"lr": math.nan}, "lr=nan: choose a number from 0 to 1e+12."),
         ({"lr_extrapolator": -1.0}, "lr_extrapolator=-1.0: choose a number from 0 to 1e+12."),
         ({"patience": 0}, "patience=0: choose a whole number from 1 up."),
+        ({"epochs": None}, "epochs=None: choose a whole number from 1 up."),
+        ({"n_folds": True}, "n_folds=True: choose a whole number from 2 up."),
+        ({"lr": "fast"}, "lr='fast': choose a number from 0 to 1e+12."),
+        ({"lr": None}, "lr=None: choose a number from 0 to 1e+12."),
+        ({"drop_edge": True}, "drop_edge=True: choose a number from 0 to 1."),
         (
             {"loss": "hinge"},
             "loss='hinge' is unknown: choose one of "

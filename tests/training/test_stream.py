@@ -338,11 +338,107 @@ def test_a_loss_that_is_not_finite_ends_the_run():
             lambda: train_stream(make(), array_batches(*rows(0), 6), replace(BASE, n_kept=9)),
             "n_kept=9: there are 4 to sample from, choose 1..4.",
         ),
+        (
+            lambda: train_stream(make(), lambda epoch: [], BASE),
+            "batches gave no batch of two rows or more: there was nothing to train on.",
+        ),
+        (
+            lambda: train_stream(make(), [rows(0)], BASE),
+            "batches is a list: give a function that returns it.",
+        ),
+        (
+            lambda: train_stream(make(), lambda epoch: rows(0), BASE),
+            "a batch is a ndarray: give a pair of ids (B, d) and labels (B,).",
+        ),
+        (
+            lambda: train_stream(make(), lambda epoch: None, BASE),
+            "batches are a NoneType: give pairs of ids and labels.",
+        ),
     ],
 )
 def test_bad_arguments_are_named(run, message):
     with pytest.raises(InputError) as error:
         run()
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    "device", ["gpu", "", "cuda:99", "meta", None, 3, 1.5, torch.device("meta")]
+)
+def test_a_device_that_is_not_there_is_refused_before_anything_moves(device):
+    for call in (
+        lambda: train_stream(make(), array_batches(*rows(0), 6), BASE, device=device),
+        lambda: list(predict_stream(make(), [rows(0)], device=device)),
+    ):
+        with pytest.raises(InputError, match="is not there: choose 'cpu'"):
+            call()
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, 2**63, None, "0", math.nan])
+def test_a_seed_that_is_none_is_refused(seed):
+    with pytest.raises(InputError, match=r"seed must be a whole number from 0 to 2\*\*63 - 1"):
+        train_stream(make(), array_batches(*rows(0), 6), BASE, seed=seed)
+
+
+def test_a_seed_of_numpy_is_a_seed_and_can_be_saved():
+    found = []
+    for seed in (3, np.int64(3)):
+        model = make()
+        train_stream(
+            model, array_batches(*rows(0), 6), replace(BASE, checkpoint_every=1), seed=seed,
+            on_checkpoint=lambda checkpoint: None,
+        )  # fmt: skip
+        found.append(model.W.detach().clone())
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        (lambda ids, y: [], "validation holds no rows"),
+        (lambda ids, y: [(ids[:0], y[:0])], "validation holds no rows"),
+        (lambda ids, y: [(ids, 0 * y), (ids, 0 * y)], r"validation holds \d+ rows of class 0"),
+        (lambda ids, y: [(ids, 0 * y + 1)], r"validation holds \d+ rows of class 1"),
+    ],
+)
+def test_validation_needs_rows_of_both_classes(held, message):
+    ids, y = rows(1)
+    with pytest.raises(InputError, match=f"{message}: a ROC-AUC needs rows of both classes"):
+        train_stream(
+            make(), array_batches(*rows(0), 6), replace(BASE, validate_every=1),
+            validation=lambda: held(ids, y),
+        )  # fmt: skip
+
+
+def test_predictions_that_are_no_numbers_are_told():
+    ids, y = rows(1)
+    model = make()
+
+    def spoil():
+        with torch.no_grad():
+            model.W[:] = math.nan
+        return [(ids, np.arange(len(y)) % 2)]
+
+    with pytest.raises(OpenFATEError, match="predictions after mini-batch 1 are not numbers"):
+        train_stream(
+            model, array_batches(*rows(0), 6), replace(BASE, validate_every=1), validation=spoil
+        )
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"engine": "quick"},
+            "engine='quick' is unknown: choose one of ('auto', 'plain', 'fused').",
+        ),
+        ({"n_ahead": -1}, "n_ahead=-1: choose a whole number from 0 up."),
+        ({"n_ahead": 1.5}, "n_ahead=1.5: choose a whole number from 0 up."),
+    ],
+)
+def test_bad_arguments_of_predictions_are_named(more, message):
+    with pytest.raises(InputError) as error:
+        list(predict_stream(make(), [rows(0)], **more))
     assert str(error.value) == message
 
 

@@ -11,6 +11,7 @@ from operator import index
 import numpy as np
 from numpy.typing import NDArray
 
+from openfate.data.seeds import checked_seed
 from openfate.errors import InputError
 
 __all__ = ["Batch", "batches_of"]
@@ -54,7 +55,8 @@ def batches_of(
         raise InputError(
             f"batch_rows={batch_rows}, skip_batches={skip_batches}: give 1 or more, 0 or more."
         )
-    return _batches(sizes, load, size, seed, skipped * size)
+    checked = None if seed is None else checked_seed(seed)
+    return _batches(sizes, load, size, checked, skipped * size)
 
 
 def _batches(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import queue
+import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.data.clicks.pieces import Batch, batches_of
+from openfate.data.records import Between, Shape, fault
 from openfate.errors import DataFileError, InputError
 
 __all__ = ["PreparedData", "Shard", "read_shards"]
@@ -42,6 +44,23 @@ class Shard:
     new_cells: int
     bytes: int
     sha256: str
+
+
+# What is relied on in a manifest.
+_COUNT = Between(0)
+_SHARD: Shape = {
+    **{"file": str, "rows": _COUNT, "clicks": _COUNT, "new_cells": _COUNT, "bytes": _COUNT},
+    "sha256": str,
+    re.compile("|".join(field.name for field in fields(Shard))): object,  # and nothing else
+}
+_MANIFEST = {
+    **{"target": str, "n_rows": int, "n_features": int, "n_observed": int, "n_bad_lines": int},
+    **{"report": dict, "versions": dict, "command": object, "vocabulary": {"file": str}},
+    "fields": [
+        {"name": str, "observed": [int, int], "new": [int, int], "rare": (int, None)},
+    ],
+    "parts": {str: [_SHARD]},
+}
 
 
 def read_shards(
@@ -114,7 +133,7 @@ run `openfate prepare`.
     @property
     def rare_ids(self) -> tuple[int, ...]:
         """The features that the rare values of a field share."""
-        rare = (entry["rare"] for entry in self.manifest["fields"])
+        rare = (entry.get("rare") for entry in self.manifest["fields"])
         return tuple(int(j) for j in rare if j is not None)
 
     def vocabulary(self) -> pl.LazyFrame:
@@ -216,6 +235,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             f"{path}: not a manifest of prepared data of version {VERSION}; "
             "run `openfate prepare` again."
         )
+    wrong = fault(manifest, _MANIFEST)
+    if wrong is not None:
+        raise DataFileError(f"{path}: {wrong}; run `openfate prepare` again with --overwrite.")
     return manifest
 
 

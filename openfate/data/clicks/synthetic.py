@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from openfate.data.clicks.alias import draw, make_alias
 from openfate.data.clicks.log_shapes import cardinalities, new_shares, pool_sizes
 from openfate.data.clicks.pieces import Batch, batches_of
+from openfate.data.seeds import checked_seed
 from openfate.errors import InputError
 
 __all__ = ["Block", "SyntheticStream"]
@@ -99,7 +100,7 @@ class SyntheticStream:
         click_rate: float = 0.25,
         seed: int = 0,
     ) -> None:
-        self.n_rows, self.n_days, self.seed = index(n_rows), index(n_days), index(seed)
+        self.n_rows, self.n_days, self.seed = index(n_rows), index(n_days), checked_seed(seed)
         if self.n_rows < self.n_days or self.n_days < 2:
             raise InputError(
                 f"{n_rows} rows over {n_days} days: give 2 days or more, each with a row."
@@ -111,8 +112,6 @@ class SyntheticStream:
                 f"affinity={affinity}, logit_std={logit_std}, click_rate={click_rate}: choose "
                 "0 to 10, above 0 up to 100, and a share between 0 and 1."
             )
-        if self.seed < 0:
-            raise InputError(f"seed={seed}: choose a whole number from 0.")
         cardinality = cardinalities(shape)
         rng = np.random.default_rng([self.seed, _SETUP])
         self.fields = tuple(f"field_{f + 1}" for f in range(len(cardinality)))

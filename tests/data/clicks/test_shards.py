@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import numpy as np
 import polars as pl
 import pytest
+from spoiling import spoilt
 
 from openfate.data.clicks.prepare import prepare
 from openfate.data.clicks.shards import PreparedData, read_shards
@@ -119,3 +121,21 @@ def test_another_programs_manifest_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(DataFileError, match="cannot be read"):
         PreparedData(tmp_path)
+
+
+def test_a_manifest_with_one_thing_wrong_is_refused_or_does_no_harm(data, tmp_path):
+    manifest = json.loads((data.folder / "manifest.json").read_text())
+    manifest["parts"] = {"train": manifest["parts"]["train"][:1]}
+    manifest["fields"] = manifest["fields"][:1]
+    refused = 0
+    for key in spoilt(manifest):
+        (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+        try:
+            read = PreparedData(tmp_path)
+            [read.shards(part) for part in read.parts], read.rare_ids, read.fields
+        except DataFileError as error:
+            assert str(tmp_path / "manifest.json") in str(error)
+            refused += 1
+        except Exception as error:
+            pytest.fail(f"{key} was let through: {error!r}")
+    assert refused > 50
