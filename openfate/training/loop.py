@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import BatchNorm1d
 
 from openfate.data.multihot import MultiHot
+from openfate.data.seeds import checked_seed
 from openfate.errors import InputError, OpenFATEError
 from openfate.graph.aggregate import full_precision
 from openfate.graph.bipartite import Bipartite, Edges, touched_features
@@ -218,8 +219,7 @@ class _Run:
         X = rows.X
         if field_of is not None and len(field_of) != X.n_features:
             raise InputError(f"field_of has {len(field_of)} entries for {X.n_features} features.")
-        if type(seed) is not int or not 0 <= seed < 2**63 - 1:
-            raise InputError(f"seed={seed!r}: choose a whole number from 0 up.")
+        seed = checked_seed(seed)
         self.model, self.rows, self.X = model, rows, X
         self.settings, self.device = settings, device
         self.field_of = None if field_of is None else torch.tensor(np.asarray(field_of, np.int64))

@@ -347,5 +347,5 @@ def test_labels_may_be_a_list_or_truth_values():
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "a", None, True])
 def test_a_seed_that_is_none_is_refused(seed):
     X, y = make_rows()
-    with pytest.raises(InputError, match="seed="):
+    with pytest.raises(InputError, match="seed must be a whole number"):
         train(make_model(), X, y, BASE, seed=seed)
