@@ -353,7 +353,7 @@ def _scales(edges: Edges, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def _n_columns(width: int, constant: bool) -> int:
     """Columns of the table of a walk: a constant takes two more."""
     # WHY: vector instructions take columns by eights: 16 of them in less time than 9.
-    return -(-(width + 2 * constant) // 8) * 8
+    return -(-max(1, width + 2 * constant) // 8) * 8
 
 
 def _padded(flat: Tensor, constant: bool) -> Tensor:

@@ -391,6 +391,9 @@ def test_wanted_features_are_rows_of_the_whole(name, dropped, walks_from_wanted,
             assert_near(mine, other, 1e-12)
 
 
-def test_no_wanted_feature_is_no_row():
-    (model, states), none = make("gcn4", 0), torch.tensor([], dtype=torch.int64)
-    assert model(states, make_edges(0, "all edges"), none).shape == (0, WIDTH)
+@pytest.mark.parametrize("bias", [True, False])
+def test_no_wanted_feature_is_no_row(bias):
+    none = torch.tensor([], dtype=torch.int64)
+    for n_layers in range(1, 5):
+        model, states = GCN(WIDTH, n_layers, bias).double(), torch.randn(6, WIDTH).double()
+        assert model(states, make_edges(0, "all edges"), none).shape == (0, WIDTH)
