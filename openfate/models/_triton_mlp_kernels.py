@@ -215,17 +215,18 @@ def last_layer(  # type: ignore[no-untyped-def]
 
 @jit
 def predict(  # type: ignore[no-untyped-def]
-    z, V1, c1, V2, c2, w3, b3, logits, n_rows,
+    z, centre, V1, c1, V2, c2, w3, b3, logits, n_rows,
     P: tl.constexpr, K: tl.constexpr, h1: tl.constexpr, h2: tl.constexpr,
     BLOCK: tl.constexpr, COLS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """relu(relu(z V1^T + c1) V2^T + c2) w3 + b3 of BLOCK rows; nothing in between is stored.
+    """relu(relu((z - centre) V1^T + c1) V2^T + c2) w3 + b3 of BLOCK rows; no layer is stored.
 
     COLS columns of the second layer at a time; STEP columns of the first, computed anew for each.
     """
     i, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K)
     inside = (i < n_rows)[:, None] & (k < P)[None, :]
     x = tl.load(z + i.to(tl.int64)[:, None] * P + k[None, :], mask=inside, other=0.0)
+    x -= tl.load(centre + k, mask=k < P, other=0.0)[None, :]
     out = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, h2, COLS):
         n = start + tl.arange(0, COLS)
