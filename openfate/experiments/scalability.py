@@ -122,12 +122,12 @@ def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str
 
 
 def write_report(measured: Row, out: Path, command: str) -> list[Path]:
-    """`scalability.json` with lines (`rows`) and what was measured, `.png` and `.svg` with plots."""
+    """`scalability.json` with lines and what was measured, `.png` and `.svg` with plots."""
     fits = fit_lines(measured["rows"])
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
-    about = {key: measured[key] for key in ("device", "machine") if key in measured}
-    write_json(paths[0], {"command": command, **about, "rows": fits, "measured": measured})
+    told: Row = {key: measured[key] for key in ("device", "machine") if key in measured}
+    write_json(paths[0], {"command": command} | told | {"rows": fits, "measured": measured})
     figure = plots(measured, fits)
     for path in paths[1:]:
         save_figure(figure, path)
