@@ -133,7 +133,7 @@ def test_predictions_are_as_good_as_plain_ones(case):
 def test_predictions_in_tf32_stay_near_where_sums_hardly_differ():
     """Sums of 39 states of length one differ little between rows, and tf32 has ten bits.
 
-    On an H200 the error is 0.2 % of the logits' spread; without a centre it would be all of it (from
+    On an H200 the error is 0.2 % of the logits' spread; without a centre it would be all (from
     plain torch with operands cut to ten bits).
     """
     from openfate.models import _triton_mlp as fused
