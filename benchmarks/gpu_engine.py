@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable
 
 import torch
-import triton
+from equality import equality
 from torch import Tensor
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
+from openfate.bench_record import about
 from openfate.models import FATE, MLP, GraphSAGE
 from openfate.pyg_twin import CtrTwin
-from openfate.training.engine import Seeds
 from openfate.training.masking import k_shot
 from openfate.training.settings import StreamSettings
 from openfate.training.stream import predict_stream, train_stream
@@ -196,71 +196,27 @@ def twin_row(batches, n: int) -> tuple[dict, dict]:
     return train, {"ms": timed(predict, 3 * n)}
 
 
-def as_twin(made: FATE, field_of: Tensor) -> tuple[CtrTwin, dict[str, Tensor]]:
-    """A twin that starts from a model, and its weights by the model's names."""
-    twin = CtrTwin(field_of, dropout=0.0, drop_edge=0.0)
-    pairs = {"W": twin.W}
-    for i, at in enumerate((0, 4, 8)):
-        pairs[f"backbone.layers.{i}.weight"] = twin.net[at].weight
-        pairs[f"backbone.layers.{i}.bias"] = twin.net[at].bias
-    for i, conv in enumerate(twin.gnn):
-        pairs[f"extrapolator.neighbour.{i}.weight"] = conv.lin_l.weight
-        pairs[f"extrapolator.neighbour.{i}.bias"] = conv.lin_l.bias
-        pairs[f"extrapolator.root.{i}.weight"] = conv.lin_r.weight
-    with torch.no_grad():
-        for name, value in pairs.items():
-            value.copy_(made.state_dict()[name])
-    return twin, pairs
-
-
-def equality(n_rows: int = 20_000, n_batches: int = 10) -> dict:
-    """Distances to float64 after 50 steps without DropEdge and Dropout: mean and largest."""
-    batches = [batch(n_rows, 100 + seed) for seed in range(n_batches)]
-    ends = {}
-    for name, engine, dtype in (
-        *(("exact", "plain", torch.float64), ("fused", "fused", torch.float32)),
-        ("plain", "plain", torch.float32),
-    ):
-        made = model(0.0).to(dtype)
-        settings = StreamSettings(n_kept=24, n_draws=STEPS, n_ahead=0, drop_edge=0.0, engine=engine)
-        train_stream(made, lambda epoch: batches, settings, device="cuda")
-        ends[name] = {key: value.double() for key, value in made.state_dict().items()}
-    field_of = torch.repeat_interleave(torch.arange(FIELDS, device="cuda"), sizes().long())
-    twin, pairs = as_twin(model(0.0), field_of)
-    for number, (ids, y) in enumerate(batches, 1):
-        rng = torch.Generator().manual_seed(Seeds.of(0, number).masks)
-        kept = k_shot(torch.arange(FIELDS), 24, STEPS, rng).float().cuda()
-        twin.mini_batch(ids.long(), y, kept)
-    ends["twin"] = {key: value.detach().double() for key, value in pairs.items()}
-    idle = ("layers.0.bias", "layers.1.bias")  # before BatchNorm: no gradient but rounding's
-    names = [name for name in pairs if not name.endswith(idle)]
-    return {
-        side: {
-            name: [f((ends[side][name] - ends["exact"][name]).abs()).item() for f in _MEASURES]
-            for name in names
-        }
-        for side in ("fused", "plain", "twin")
-    }
-
-
-_MEASURES = (torch.mean, torch.max)
-
-
 def main() -> None:
     torch.set_float32_matmul_precision("high")
     out = {
-        "command": "PYTHONPATH=. python benchmarks/gpu_engine.py OUT.json",
-        "machine": torch.cuda.get_device_name(),
-        "versions": {"torch": torch.__version__, "triton": triton.__version__},
+        "bench": "gpu-engine",
+        **about("cuda"),
         "unit": "milliseconds a mini-batch, median",
+        "after 50 steps": {},
         "rows": {},
     }
-    for precision in ("high", "highest"):  # tf32, float32
+    few = [batch(20_000, 100 + seed) for seed in range(10)]
+    field_of = torch.repeat_interleave(torch.arange(FIELDS, device="cuda"), sizes().long())
+    for name, precision, times in (
+        *(("tf32", "high", 1.0), ("float32", "highest", 1.0)),
+        *(("tf32, start times 30", "high", 30.0), ("float32, start times 30", "highest", 30.0)),
+        *(("tf32, start times 300", "high", 300.0), ("float32, start times 300", "highest", 300.0)),
+    ):
         torch.set_float32_matmul_precision(precision)
-        found = out[f"distance to float64 after 50 steps (mean, largest), {precision}"] = equality()
-        for side, row in found.items():
-            short = {name.split(".", 1)[-1]: [f"{x:.1e}" for x in v] for name, v in row.items()}
-            print(precision, side, short, flush=True)
+        found = out["after 50 steps"][name] = equality(model(0.0), few, field_of, STEPS, times)
+        for what, row in found.items():
+            print(name, what, json.dumps(row), flush=True)
+    del few
     torch.set_float32_matmul_precision("high")
     only = [int(float(x)) for x in sys.argv[2:]] or [100_000, 1_000_000]
     for B in only:

@@ -23,7 +23,14 @@ from openfate.bench_cases import CASES, Bench, Case, cases_of
 from openfate.bench_epoch import bench_epoch
 from openfate.bench_floor import Peaks
 from openfate.bench_memory import peak_bytes, print_memory
-from openfate.bench_record import about, check_device, check_out, write_result
+from openfate.bench_record import (
+    about,
+    check_at_least,
+    check_device,
+    check_out,
+    tell,
+    write_result,
+)
 from openfate.bench_scale import bench_scale
 from openfate.errors import InputError, OpenFATEError
 
@@ -53,6 +60,8 @@ def bench_sides(
     device
         "cpu" or "cuda"; cases are made for one of them.
     """
+    check_device(device)
+    check_at_least(1, repeats=repeats, threads=threads)
     cases = cases_of(device) if cases is None else cases
     _check_cases(cases, device)
     if find_spec("torch_geometric") is None:
@@ -64,7 +73,10 @@ def bench_sides(
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
     peaks = Peaks.measure(device)
-    rows = [_bench_case(name, bench, repeats, peaks) for name in cases]
+    rows = []
+    for number, name in enumerate(cases, 1):
+        tell(f"{bench} {number} of {len(cases)}: {name}")
+        rows.append(_bench_case(name, bench, repeats, peaks))
     found = {"bytes_per_second": round(peaks.bytes_per_second), "flops": round(peaks.flops)}
     return {"bench": bench, **about(device), "peaks": found, "rows": rows}
 
@@ -79,7 +91,6 @@ def _check_cases(cases: Sequence[str], device: str) -> None:
             f"case {other[0]!r} is for the device {CASES[other[0]].device}: "
             f"those of {device} are {', '.join(cases_of(device))}."
         )
-    check_device(device)
 
 
 def _bench_case(name: str, bench: Bench, repeats: int, peaks: Peaks) -> dict[str, Any]:
@@ -133,7 +144,8 @@ def describe(result: dict[str, Any]) -> str:
             lines.append(f"{'':<12} {same}   with the peer's network")
         reached = row["floor_fraction"]
         parts = ", ".join(
-            f"{part} {ms:.1f}" + (f" ({reached[part]:.1%} of its floor)" if part in reached else "")
+            f"{part} {ms:.1f}"
+            + (f" (its floor is {100 * reached[part]:.2g} % of it)" if part in reached else "")
             for part, ms in row["parts"].items()
         )
         lines.append(f"{'':<12} parts of ours, timed apart: {parts}")
@@ -193,12 +205,12 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in [("train", "training"), ("infer", "prediction")]:
         sides = commands.add_parser(name, help=f"{text}, ours against PyG")
         sides.add_argument("--cases", help="names, comma-separated [default: the device's]")
-        _add_common(sides, "cpu")
+        _add_sides(sides)
     scale = commands.add_parser("scale", help="time and memory against rows and fields")
     scale.add_argument("--rows", help="mini-batches, such as 1e5,2e5")
     scale.add_argument("--fields", help="numbers of fields, such as 15,39")
     scale.add_argument("--features", type=int, help="of all fields together")
-    _add_common(scale, "cpu")
+    _add_sides(scale)
     epoch = commands.add_parser("epoch", help="an epoch of FATE-NN over a synthetic click log")
     epoch.add_argument("--rows", type=int, default=20_000_000)
     epoch.add_argument("--batch-rows", type=int, default=100_000)
@@ -212,10 +224,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_sides(parser: argparse.ArgumentParser) -> None:
+    """Of those that compare two sides."""
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of both sides in turn")
+    parser.add_argument("--threads", type=int, default=1, help="of both sides")
+    _add_common(parser, "cpu")
+
+
 def _add_common(parser: argparse.ArgumentParser, device: str) -> None:
     parser.add_argument("--device", default=device, help="cpu or cuda")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1, help="of both sides")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, help="a .json file, or a folder for one")
 

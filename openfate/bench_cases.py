@@ -193,14 +193,20 @@ class ClickCase:
             yield ids.astype(np.int32), rng.integers(0, 2, self.n_rows)
 
     def source(self) -> Iterator[tuple[NDArray[np.int32] | Tensor, NDArray[np.int64] | Tensor]]:
-        """The same on the device, where a GPU asks for it: a few of them, over and over."""
+        """The same, or on a GPU a few of the same kind, drawn there, over and over."""
         if self.device == "cpu":
             return self.batches()
-        few = [
-            (torch.from_numpy(ids).to(self.device), torch.from_numpy(y).float().to(self.device))
-            for ids, y in itertools.islice(self.batches(), 3)
-        ]
-        return itertools.cycle(few)
+        rng = torch.Generator(self.device).manual_seed(0)
+        return itertools.cycle([self._draw(rng) for _ in range(3)])
+
+    def _draw(self, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """A mini-batch on the device of `rng`: numpy would take seconds for a million rows."""
+        size = torch.from_numpy(np.bincount(self.field_of())).to(rng.device)
+        shape = (self.n_rows, self.n_fields)
+        draws = torch.rand(shape, generator=rng, device=rng.device, dtype=torch.float64)
+        value = (size**draws - 1).long().minimum(size - 1)
+        y = torch.randint(2, (self.n_rows,), generator=rng, device=rng.device)
+        return (value + size.cumsum(0) - size).int(), y.float()
 
     def model(self, backbone: Backbone | None = None) -> FATE:
         """As the paper's FATE-NN."""
@@ -271,7 +277,7 @@ class ClickCase:
 
     def floors(self, bench: Bench = "train") -> dict[str, Floor]:
         """The least that each part must do."""
-        n_touched = len(np.unique(next(self.batches())[0]))
+        n_touched = torch.unique(torch.as_tensor(next(self.source())[0])).numel()
         n_steps = self.n_draws if bench == "train" else 0
         return clicks_floor(self.n_rows, self.n_fields, n_touched, self.hidden, n_steps)
 

@@ -22,15 +22,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from openfate.bench_record import about, check_device, now
+from openfate.bench_record import about, check_at_least, check_device, now, tell
 from openfate.data.clicks.synthetic import BLOCK_ROWS, SyntheticStream
-from openfate.errors import InputError
 from openfate.models.backbone import MLP
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
 from openfate.training.metrics import StreamingAUC
 from openfate.training.settings import StreamSettings
-from openfate.training.stream import predict_stream, train_stream
+from openfate.training.stream import Step, predict_stream, train_stream
 
 __all__ = ["Drawers", "bench_epoch"]
 
@@ -56,10 +55,8 @@ def bench_epoch(
         Processes that draw rows; as many as there are cores by default.
     """
     check_device(device)
-    least = {"rows": (n_rows, 2), "batch_rows": (batch_rows, 2), "workers": (n_workers or 1, 1)}
-    for name, (value, low) in least.items():
-        if value < low:
-            raise InputError(f"--{name.replace('_', '-')} {value}: give {low} or more.")
+    check_at_least(2, rows=n_rows, batch_rows=batch_rows)
+    check_at_least(1, workers=1 if n_workers is None else n_workers)
     if device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.cuda.reset_peak_memory_stats()
@@ -71,13 +68,20 @@ def bench_epoch(
     with Drawers(log, len(stream.fields), n_workers) as drawers:
         draws = _draw_rates(stream, drawers, min(n_rows, n_workers * 8 * BLOCK_ROWS))
         losses: list[float] = []
+        n_batches = -(-n_rows // batch_rows)
+
+        def note(step: Step) -> None:
+            losses.append(step.loss)
+            if 10 * step.number // n_batches > 10 * (step.number - 1) // n_batches:
+                tell(f"epoch: mini-batch {step.number} of {n_batches}, loss {step.loss:.4f}")
+
         started = now(device)
         train_stream(
             model,
             lambda _: drawers.batches(n_rows, batch_rows),
             StreamSettings(n_kept=24, n_ahead=3),
             device=device,
-            on_step=lambda step: losses.append(step.loss),
+            on_step=note,
         )
         seconds = now(device) - started
     draw_seconds = n_rows / draws["rows_per_second"]

@@ -8,6 +8,7 @@ added up, by name.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -156,8 +157,11 @@ def click_prediction_parts(model: FATE, rows: Rows) -> dict[str, float]:
 
 def kernel_parts(run: Callable[[], object], n_batches: int) -> dict[str, float]:
     """Milliseconds that kernels on a GPU take for one of the mini-batches of a run, by part."""
-    with profile(activities=[ProfilerActivity.CUDA]) as told:
-        run()
+    with warnings.catch_warnings():
+        # Torch warns that a profile of several cycles forgets all but the last; this one has one.
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events", UserWarning)
+        with profile(activities=[ProfilerActivity.CUDA]) as told:
+            run()
     total: dict[str, float] = {}
     for event in told.key_averages():
         part = next((p for p, words in _KERNELS.items() if _has(event.key, words)), "other")

@@ -21,15 +21,44 @@ import torch
 from openfate.data.files import writing
 from openfate.errors import InputError
 
-__all__ = ["about", "check_device", "check_out", "now", "write_result"]
+__all__ = [
+    "about",
+    "check_at_least",
+    "check_device",
+    "check_out",
+    "now",
+    "tell",
+    "typed_command",
+    "write_result",
+]
 
 
 def check_device(device: str) -> None:
     """Refuse a device that is not one of ours or not there."""
     if device not in ("cpu", "cuda"):
-        raise InputError(f"device {device!r} is unknown: choose cpu or cuda.")
+        raise InputError(f"--device {device}: not known here; choose cpu or cuda.")
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda: this machine has no GPU that torch can use; choose cpu.")
+        raise InputError("--device cuda: this machine has no GPU that torch can use; choose cpu.")
+
+
+def check_at_least(least: int, **numbers: int) -> None:
+    """Refuse numbers below `least`, by their flags' names.
+
+    Examples
+    --------
+    >>> check_at_least(1, batch_rows=0)
+    Traceback (most recent call last):
+        ...
+    openfate.errors.InputError: --batch-rows 0: give 1 or more.
+    """
+    for name, number in numbers.items():
+        if number < least:
+            raise InputError(f"--{name.replace('_', '-')} {number}: give {least} or more.")
+
+
+def tell(text: str) -> None:
+    """A line of progress, apart from the result: on stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def now(device: str) -> float:
@@ -52,15 +81,23 @@ def about(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "versions": _versions(),
-        "command": _command(),
+        "command": typed_command(),
     }
 
 
-def _command() -> str:
-    """As it was typed: through the command line, or as a module where that is not installed."""
-    as_module = Path(sys.argv[0]).name == "bench.py"
-    start = ["python", "-m", "openfate.bench"] if as_module else ["openfate"]
-    return shlex.join([*start, *sys.argv[1:]])
+def typed_command() -> str:
+    """As it was typed, but without the folders of this machine.
+
+    Through the command line, as a module where that is not installed, or as a script.
+    """
+    program = Path(sys.argv[0])
+    start = ["openfate"]
+    if program.name == "bench.py":
+        start = ["python", "-m", "openfate.bench"]
+    elif program.suffix == ".py" and not program.is_absolute():
+        start = ["python", str(program)]
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return shlex.join([*start, *words])
 
 
 def _processor() -> str:
@@ -74,7 +111,14 @@ def _processor() -> str:
 
 
 def _commit() -> str | None:
-    """Of the checkout that this file lies in, with a plus where it was changed; None outside."""
+    """Of the checkout that this file lies in, with a plus where it was changed.
+
+    Elsewhere what OPENFATE_COMMIT says, for a copy on a machine without git; else None.
+    """
+    return _commit_of_checkout() or os.environ.get("OPENFATE_COMMIT") or None
+
+
+def _commit_of_checkout() -> str | None:
     folder = Path(__file__).parent
 
     def git(*words: str) -> str:

@@ -13,7 +13,7 @@ import torch
 
 from openfate.bench_cases import Bench, ClickCase
 from openfate.bench_memory import peak_bytes
-from openfate.bench_record import about, check_device
+from openfate.bench_record import about, check_at_least, check_device, tell
 from openfate.errors import InputError
 
 __all__ = ["bench_scale"]
@@ -51,14 +51,20 @@ def bench_scale(
     check_device(device)
     usual_rows, usual_fields, usual_features = _DEFAULTS[device]
     rows, fields = rows or usual_rows, fields or usual_fields
-    n_features = n_features or usual_features
+    n_features = usual_features if n_features is None else n_features
+    check_at_least(1, repeats=repeats, threads=threads)
+    check_at_least(2, rows=min(rows))  # BatchNorm's least
     if max(fields) * 5 > n_features:
-        raise InputError(f"{n_features} features for {max(fields)} fields: give 5 each or more.")
+        raise InputError(
+            f"--features {n_features}: for {max(fields)} fields give {max(fields) * 5} or more."
+        )
     torch.set_num_threads(threads)
     if device == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
-    found = []
-    for against, case in _cases(rows, fields, n_features, device):
+    found: list[dict[str, Any]] = []
+    cases = list(_cases(rows, fields, n_features, device))
+    for number, (against, case) in enumerate(cases, 1):
+        tell(f"scale {number} of {len(cases)}: {case.n_rows} rows, {case.n_fields} fields")
         for bench in get_args(Bench):
             for side, ms in _times(case, bench, repeats).items():
                 row = {"against": against, "n_rows": case.n_rows, "n_fields": case.n_fields}

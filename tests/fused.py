@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from openfate.graph._triton import BatchGraph, Keep, kept_edges
+from openfate.models import FATE
+from openfate.training.engine import Seeds, make_engine
+from openfate.training.settings import StreamSettings
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
@@ -34,3 +38,27 @@ def kept_elements(n_rows: int, n_columns: int, p: float, seed: Tensor) -> Tensor
     none = torch.empty(0, dtype=torch.int32, device=seed.device)
     there = torch.zeros(n_columns, n_rows, dtype=torch.int32, device=seed.device)
     return kept_edges(BatchGraph(n_rows, there, *[none] * 5), Keep(p, seed))
+
+
+def first_gradients(model: FATE, settings: StreamSettings, ids: Any, y: Any) -> dict[str, Tensor]:
+    """The gradients of an engine's first step, in float64, by the names of the parameters."""
+    engine: Any = make_engine(model, settings, DEVICE)
+    found, W = {}, torch.zeros_like(model.W)
+
+    def note_tables(one: Tensor, two: Tensor) -> None:  # the fused engine's, instead of Adam on W
+        features = engine.room.batch.features
+        there = features >= 0
+        W[features[there].long()] = (one + two)[there, : W.size(1)]
+
+    def note() -> None:  # instead of Adam on the network, which both engines call
+        if not hasattr(engine, "adam"):
+            W[batch.ids.long()] = engine.table.rows.grad
+        found.update({k: p.grad.clone() for k, p in model.named_parameters() if k != "W"})
+
+    engine.theta.step = note
+    if hasattr(engine, "adam"):
+        engine.adam.step = note_tables
+    batch = engine.prepare(ids, y)
+    engine.step(engine.start(batch, Seeds.of(0, 1))[0])
+    engine.close()
+    return {name: value.double() for name, value in (found | {"W": W}).items()}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from reference import assert_near
 
-from openfate import bench, bench_memory, bench_scale
+from openfate import bench, bench_memory, bench_record, bench_scale
 from openfate.bench_cases import CASES, ClickCase, UciCase
 from openfate.bench_epoch import Drawers
 from openfate.bench_floor import Floor, Peaks, clicks_floor
@@ -66,7 +66,9 @@ def quick(tiny, monkeypatch):
 @pytest.mark.parametrize("command", ["train", "infer"])
 def test_bench_prints_ours_the_peer_and_their_ratio(command, name, quick, capsys):
     assert bench.main([command, "--cases", name, "--repeats", "1", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert printed.err == f"{command} 1 of 1: {name}\n"
+    result = json.loads(printed.out)
     (row,) = result["rows"]
     same = {"ours_same_mlp", "ratio_same_mlp"} if (command, name[:3]) == ("train", "ctr") else set()
     assert set(row) == KEYS | same
@@ -75,6 +77,9 @@ def test_bench_prints_ours_the_peer_and_their_ratio(command, name, quick, capsys
     assert ("optimizer" in row["parts"]) == (command == "train")
     assert set(row["floor_fraction"]) <= set(row["parts"]) and "sums" in row["floor_fraction"]
     assert name in bench.describe(result)
+    floor = 100 * row["floor_fraction"]["sums"]
+    sums = f"sums {row['parts']['sums']:.1f} (its floor is {floor:.2g} % of it)"
+    assert sums in bench.describe(result)
     assert {"machine", "commit", "load_average", "versions", "command", "peaks"} <= set(result)
 
 
@@ -119,6 +124,17 @@ def test_a_case_of_another_device_is_refused(capsys):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
+def test_memory_on_a_gpu_is_that_of_one_side_alone():
+    """In this process, and not that of what else is there: W alone has 16 MB."""
+    case = ClickCase(50_000, 3, 400_000, n_kept=2, hidden=(4, 4), device="cuda")
+    found = [bench_memory.peak_bytes(case, "infer", side) for side in ("ours", "peer", "ours")]
+    much = torch.zeros(2**28, device="cuda")
+    assert bench_memory.peak_bytes(case, "infer", "ours") == found[0] == found[2]
+    assert 16e6 < found[0] < found[1] < much.nbytes
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
 @pytest.mark.parametrize("command", ["train", "infer"])
 def test_bench_on_a_gpu(command, quick, capsys):
     words = [command, "--device", "cuda", "--cases", "ctr-gpu-100k", "--repeats", "1", "--json"]
@@ -155,7 +171,9 @@ def test_peaks_of_this_machine_are_positive():
 def test_scale_measures_every_size_on_both_sides(quick, capsys):
     words = ["scale", "--rows", "10,2e1", "--fields", "2,3", "--features", "60", "--repeats", "1"]
     assert bench.main(words) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[1] == "scale 2 of 4: 20 rows, 39 fields"
+    rows = json.loads(printed.out)["rows"]
     assert len(rows) == 4 * 2 * 2
     shapes = {(row["against"], row["n_rows"], row["n_fields"]) for row in rows}
     assert shapes == {("rows", 10, 39), ("rows", 20, 39), ("fields", 10, 2), ("fields", 10, 3)}
@@ -171,7 +189,11 @@ def test_sizes_that_are_no_whole_numbers_are_refused(text, capsys):
 def test_an_epoch_learns_from_rows_that_processes_draw(capsys):
     words = ["epoch", "--rows", "5000", "--batch-rows", "1000", "--features", "2000"]
     assert bench.main([*words, "--workers", "2", "--device", "cpu", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    printed = capsys.readouterr()
+    assert [line.split(",")[0] for line in printed.err.splitlines()] == [
+        f"epoch: mini-batch {number} of 5" for number in range(1, 6)
+    ]
+    (row,) = json.loads(printed.out)["rows"]
     assert row["n_rows"] == 5000 and row["rows_per_second"] > 0
     assert row["drawing"]["rows_per_second"] > 0 and row["drawing_share"] > 0
     assert 0.2 < row["validation"]["base_rate"] < 0.3
@@ -185,6 +207,58 @@ def test_drawn_batches_are_the_stream_s_own():
         ours = list(drawers.batches(40_000, 15_000))
     for (ids, y), (want_ids, want_y) in zip(ours, stream.batches("train", 15_000), strict=True):
         assert np.array_equal(ids, want_ids) and np.array_equal(y, want_y)
+
+
+def test_rows_drawn_with_torch_are_of_the_same_kind():
+    """As they are on a GPU."""
+    case = ClickCase(2000, 5, 3000, 3)
+    (ours, _), (drawn, y) = next(case.batches()), case._draw(torch.Generator().manual_seed(0))
+    assert drawn.dtype == torch.int32 and drawn.shape == ours.shape and y.dtype == torch.float32
+    assert (case.field_of()[drawn] == np.arange(5)).all()
+    assert 0.4 < float(y.mean()) < 0.6 and set(y.tolist()) == {0.0, 1.0}
+    for one, other in zip(ours.T, drawn.T, strict=True):  # how often each field's values come
+        share = [np.mean(np.asarray(ids) < np.median(ours)) for ids in (one, other)]
+        assert share[0] == pytest.approx(share[1], abs=0.05)
+        assert len(np.unique(one)) == pytest.approx(len(np.unique(other)), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--threads", "0"], "--threads 0: give 1 or more."),
+        (["infer", "--repeats", "-1"], "--repeats -1: give 1 or more."),
+        (["scale", "--repeats", "0"], "--repeats 0: give 1 or more."),
+        (["scale", "--rows", "1"], "--rows 1: give 2 or more."),
+        (["scale", "--features", "0"], "--features 0: for 39 fields give 195 or more."),
+        (["epoch", "--device", "cpu", "--workers", "0"], "--workers 0: give 1 or more."),
+        (["train", "--device", "cuda:7"], "--device cuda:7: not known here; choose cpu or cuda."),
+        (["scale", "--device", "gpu"], "--device gpu: not known here; choose cpu or cuda."),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(words, message, capsys):
+    assert bench.main(words) == 2
+    assert capsys.readouterr().err == f"openfate: {message}\n"
+
+
+def test_the_command_is_kept_without_the_machine_s_folders(monkeypatch):
+    words = ["/opt/x/openfate/bench.py", "train", "--out", "/home/me/a b.json", "--json"]
+    monkeypatch.setattr("sys.argv", words)
+    assert bench_record.typed_command() == "python -m openfate.bench train --out 'a b.json' --json"
+    monkeypatch.setattr("sys.argv", ["/opt/bin/openfate", "bench", "train"])
+    assert bench_record.typed_command() == "openfate bench train"
+    monkeypatch.setattr("sys.argv", ["benchmarks/gpu_engine.py", "OUT.json"])
+    assert bench_record.typed_command() == "python benchmarks/gpu_engine.py OUT.json"
+
+
+def test_a_copy_without_git_is_told_its_commit(monkeypatch):
+    monkeypatch.setenv("OPENFATE_COMMIT", "abc123")
+    monkeypatch.setattr(bench_record, "_commit_of_checkout", lambda: None)
+    assert bench_record.about("cpu")["commit"] == "abc123"
+    monkeypatch.setattr(bench_record, "_commit_of_checkout", lambda: "of git")
+    assert bench_record.about("cpu")["commit"] == "of git"
+    monkeypatch.setattr(bench_record, "_commit_of_checkout", lambda: None)
+    monkeypatch.delenv("OPENFATE_COMMIT")
+    assert bench_record.about("cpu")["commit"] is None
 
 
 @pytest.mark.parametrize(

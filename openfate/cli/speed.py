@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -96,6 +95,7 @@ def scalability(
     as_json: Json = False,
 ) -> None:
     """Time and memory of a mini-batch against its rows and its fields, with lines fitted."""
+    from openfate.bench_record import typed_command
     from openfate.experiments.runner import only_writer
     from openfate.experiments.scalability import fit_lines, read_measured, write_report
 
@@ -106,7 +106,7 @@ def scalability(
 
             result = bench_scale()
         fits = fit_lines(result["rows"])
-        paths = write_report(result, out, shlex.join(["openfate", *sys.argv[1:]]))
+        paths = write_report(result, out, typed_command())
     if as_json:
         print(json.dumps({"experiment": "scalability", "folder": str(out), "rows": fits}))
         return

@@ -126,11 +126,12 @@ def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str
 
 
 def write_report(measured: Row, out: Path, command: str) -> list[Path]:
-    """`scalability.json` with what was measured and its lines, `.png` and `.svg` with plots."""
+    """`scalability.json` with lines and what was measured, `.png` and `.svg` with plots."""
     fits = fit_lines(measured["rows"])
     paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
-    about = {"experiment": "scalability", "command": command}
-    write_json(paths[0], {**about, "fits": fits, "measured": measured})
+    told: Row = {key: measured[key] for key in ("device", "machine") if key in measured}
+    about: Row = {"experiment": "scalability", "command": command} | told
+    write_json(paths[0], about | {"rows": fits, "measured": measured})
     figure = plots(measured, fits)
     for path in paths[1:]:
         save_figure(figure, path)

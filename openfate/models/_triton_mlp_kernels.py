@@ -214,18 +214,31 @@ def last_layer(  # type: ignore[no-untyped-def]
 
 
 @jit
+def _tf32(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Up by half of tf32's last bit, where a product is in tf32.
+
+    WHY: tensor cores cut an operand's other 13 bits off; now they round, as cuBLAS has them do.
+    """
+    if PRECISION == "tf32":
+        x = (x.to(tl.int32, bitcast=True) + 0x1000).to(tl.float32, bitcast=True)
+    return x
+
+
+@jit
 def predict(  # type: ignore[no-untyped-def]
-    z, V1, c1, V2, c2, w3, b3, logits, n_rows,
+    z, centre, V1, c1, V2, c2, w3, b3, logits, n_rows,
     P: tl.constexpr, K: tl.constexpr, h1: tl.constexpr, h2: tl.constexpr,
     BLOCK: tl.constexpr, COLS: tl.constexpr, STEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """relu(relu(z V1^T + c1) V2^T + c2) w3 + b3 of BLOCK rows; nothing in between is stored.
+    """relu(relu((z - centre) V1^T + c1) V2^T + c2) w3 + b3 of BLOCK rows; no layer is stored.
 
     COLS columns of the second layer at a time; STEP columns of the first, computed anew for each.
+    Weights come as `_tf32` has them.
     """
     i, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K)
     inside = (i < n_rows)[:, None] & (k < P)[None, :]
     x = tl.load(z + i.to(tl.int64)[:, None] * P + k[None, :], mask=inside, other=0.0)
+    x = _tf32(x - tl.load(centre + k, mask=k < P, other=0.0)[None, :], PRECISION)
     out = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, h2, COLS):
         n = start + tl.arange(0, COLS)
@@ -238,7 +251,7 @@ def predict(  # type: ignore[no-untyped-def]
             w = tl.load(V2 + n[None, :] * h1 + c[:, None], mask=here, other=0.0)
             a = tl.dot(x, v, input_precision=PRECISION)
             a = tl.maximum(a + tl.load(c1 + c, mask=c < h1, other=0.0)[None, :], 0.0)
-            total = tl.dot(a, w, total, input_precision=PRECISION)
+            total = tl.dot(_tf32(a, PRECISION), w, total, input_precision=PRECISION)
         total = tl.maximum(total + tl.load(c2 + n, mask=n < h2, other=0.0)[None, :], 0.0)
         out += tl.sum(total * tl.load(w3 + n, mask=n < h2, other=0.0)[None, :], 1)
     tl.store(logits + i, out + tl.load(b3), mask=i < n_rows)
@@ -348,7 +361,7 @@ def first_backward(  # type: ignore[no-untyped-def]
     """The product da V1 (B, P) and, over rows, da^T [z - mean, 1]; da is dx1 where x1 > 0."""
     k, c = tl.arange(0, K), tl.arange(0, COLS)
     inside = (c < h)[:, None] & (k < P)[None, :]
-    w = tl.load(V1 + c[:, None] * P + k[None, :], mask=inside, other=0.0)
+    w = _tf32(tl.load(V1 + c[:, None] * P + k[None, :], mask=inside, other=0.0), PRECISION)
     total = tl.zeros((COLS, K), tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
         i = block * BLOCK + tl.arange(0, BLOCK)
@@ -356,8 +369,8 @@ def first_backward(  # type: ignore[no-untyped-def]
         at = i.to(tl.int64)[:, None] * h + c[None, :]
         on = tl.load(x1 + at, mask=there, other=0.0) > 0
         da = tl.load(dx1 + at, mask=there, other=0.0).to(tl.float32) * scale
-        da = tl.where(on, da, 0.0)
-        x = _centred(z, mean, i, i < n_rows, P, K)
+        da = _tf32(tl.where(on, da, 0.0), PRECISION)
+        x = _tf32(_centred(z, mean, i, i < n_rows, P, K), PRECISION)
         x = tl.where((k == K - 1)[None, :], 1.0, x)
         at = i.to(tl.int64)[:, None] * P + k[None, :]
         mine = (i < n_rows)[:, None] & (k < P)[None, :]

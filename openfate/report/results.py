@@ -302,7 +302,7 @@ def _json(path: Path) -> tuple[Row | None, str | None]:
 
 
 def _has_something(content: Any) -> bool:
-    keys = ("rows", "rows_per_second", "fits")
+    keys = ("rows", "rows_per_second")
     return isinstance(content, dict) and any(content.get(key) for key in keys)
 
 

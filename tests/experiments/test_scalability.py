@@ -11,6 +11,7 @@ from openfate.cli import app
 from openfate.errors import DataFileError, InputError
 from openfate.experiments.runner import only_writer
 from openfate.experiments.scalability import fit_lines, read_measured, write_report
+from openfate.report import build
 
 
 def rows(noise: float = 0.0):
@@ -64,8 +65,17 @@ def test_the_report_holds_the_lines_and_what_they_were_fitted_to(tmp_path):
     paths = write_report(measured, tmp_path / "new", "a command")
     assert [path.suffix for path in paths] == [".json", ".png", ".svg"]
     report = json.loads(paths[0].read_text())
-    assert report["measured"] == measured and report["fits"] == fit_lines(rows())
+    assert report["measured"] == measured and report["rows"] == fit_lines(rows())
     assert all(path.stat().st_size > 1000 for path in paths)
+
+
+def test_both_machines_are_on_the_report_s_page(tmp_path):
+    for machine in ("cpu", "gpu"):
+        measured = {"machine": machine, "rows": rows()}
+        write_report(measured, tmp_path / "scalability" / machine, "a command")
+    sections = [s for s in build([tmp_path]).sections if s.topic == "Scalability"]
+    assert [section.about["machine"] for section in sections] == ["cpu", "gpu"]
+    assert all(len(section.figures) == 1 and section.tables[0].rows for section in sections)
 
 
 @pytest.mark.parametrize(

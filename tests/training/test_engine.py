@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fused import DEVICE, INTERPRETED, needs_gpu, needs_kernels
+from fused import DEVICE, INTERPRETED, first_gradients, needs_gpu, needs_kernels
 from torch import Tensor
 
 from openfate.errors import InputError
@@ -180,18 +180,47 @@ def test_fused_refuses_what_does_not_fit(change, reason, monkeypatch):
 # ---- the same numbers ------------------------------------------------------------------------
 
 
-@needs_kernels
-@pytest.mark.parametrize(
+COMBINATIONS = pytest.mark.parametrize(
     ("change", "normalize"),
-    [({}, True), ({}, False), ({"masking": "none"}, True), ({"adam": "dense"}, True)],
+    [
+        *(({}, True), ({}, False), ({"masking": "none"}, True), ({"masking": "none"}, False)),
+        ({"adam": "dense"}, True),
+    ],
 )
+
+
+@needs_kernels
+@pytest.mark.parametrize("seed", range(4))
+@COMBINATIONS
+def test_gradients_are_as_near_to_float64_as_those_of_plain_torch(change, normalize, seed):
+    """Of one step, all of them together: those that vanish are noise on either side."""
+    start, batch = make(normalize=normalize), rows(seed, 8)
+    fast, plain, exact = (
+        first_gradients(copy.deepcopy(start).to(dtype), replace(engine, **change), *batch)
+        for engine, dtype in ((FUSED, torch.float32), (PLAIN, torch.float32), (PLAIN, torch.double))
+    )
+    assert fast.keys() == exact.keys()
+    fast, plain, exact = (
+        torch.cat([side[name].flatten() for name in exact]) for side in (fast, plain, exact)
+    )
+    assert (fast - exact).norm() <= 2 * (plain - exact).norm() + 1e-5 * exact.norm()
+
+
+@needs_kernels
+@COMBINATIONS
 def test_weights_are_as_near_to_float64_as_those_of_plain_torch(change, normalize):
+    """On rows(1): on rows(0) without masks and normalization one gradient is zero by accident.
+
+    It is 3e-6 where others are 1e-2, less than the rounding of the sums that it comes from (7e-6 of
+    ours on a GPU); Adam makes a whole step of it, in either direction.
+    """
     start = make(normalize=normalize)
     fast, plain, exact = start, copy.deepcopy(start), copy.deepcopy(start).double()
+    source = array_batches(*rows(1), 8, seed=1)
     losses = [
-        train_on(fast, replace(FUSED, **change)),
-        train_on(plain, replace(PLAIN, **change)),
-        train_on(exact, replace(PLAIN, **change)),
+        train_on(fast, replace(FUSED, **change), source),
+        train_on(plain, replace(PLAIN, **change), source),
+        train_on(exact, replace(PLAIN, **change), source),
     ]
     assert far(fast, exact) <= 2 * far(plain, exact) + 0.01 * moved(exact)
     assert moved(exact) > 0.005
