@@ -17,7 +17,8 @@ import torch
 from reference import assert_near, bipartite, random_table
 
 from openfate.graph.bipartite import Edges
-from openfate.models.extrapolator import GCN, GraphSAGE, walk
+from openfate.models.extrapolator import GCN, GraphSAGE
+from openfate.models.walk import walk
 
 X = torch.tensor(
     [

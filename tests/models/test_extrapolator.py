@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from openfate.errors import InputError
 from openfate.graph.aggregate import rows_to_features
 from openfate.graph.bipartite import Edges
-from openfate.models import extrapolator
-from openfate.models.extrapolator import GCN, SGC, GraphSAGE, walk
+from openfate.models import walk as walks
+from openfate.models.extrapolator import GCN, SGC, GraphSAGE
+from openfate.models.walk import walk
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 WIDTH = 5
@@ -377,7 +378,7 @@ def test_wanted_features_are_rows_of_the_whole(name, dropped, walks_from_wanted,
     (model, states), edges = make(name, 0), make_edges(0, dropped, values=random_values(0))
     wanted = torch.tensor([1, 4, 5])
     if not walks_from_wanted:
-        monkeypatch.setattr(extrapolator, "_few", lambda *_: False)
+        monkeypatch.setattr(walks, "_few", lambda *_: False)
     ours, theirs = model(states, edges, wanted), model(states, edges)[wanted]
     assert_near(ours, theirs, 1e-12)
     wrt = [states, *model.parameters()]

@@ -1,0 +1,158 @@
+"""The walk of a GCN: L steps over the normalised feature-data graph, without a non-linearity.
+
+    A_hat = [[A, S^T], [S, B]]  over features and rows, self-loops in it
+
+in the words of `openfate.models.extrapolator`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from openfate.graph.aggregate import full_precision, sum_at_features, sum_at_rows
+from openfate.graph.bipartite import Edges
+
+__all__ = ["walk"]
+
+
+def walk(
+    states: Tensor, edges: Edges, n_steps: int, constant: bool, wanted: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """L steps over the normalised graph with self-loops: A_hat^L's feature block, times states.
+
+    Parameters
+    ----------
+    wanted
+        The features whose rows are returned, (W,) increasing; None: all of them.
+
+    Returns
+    -------
+    walked
+        As `states`: (D, ..., H) or (W, ..., H).
+    signal
+        (D, L) or (W, L): column l is what a one on every node becomes in the L - 1 - l steps that
+        follow layer l, l = 0 .. L - 1 (empty unless `constant`).  It does not depend on the states
+        and has no gradient.
+    """
+    states = full_precision(states)
+    walked: Tensor
+    signal: Tensor
+    if wanted is not None and _few(wanted, states, edges):
+        # A_hat is symmetric: its wanted rows are where a walk from each wanted feature ends.
+        width = len(wanted)
+        n_columns = _n_columns(width, constant)
+        ones = torch.eye(width, n_columns, dtype=states.dtype, device=states.device)
+        start = states.new_zeros(len(states), n_columns).index_copy_(0, wanted, ones)
+        scales = _scales(edges, states.dtype)
+        paths, signal = _steps(start, width, edges, scales, n_steps, constant)
+        return paths.T @ states, signal.index_select(0, wanted)
+    walked, signal = _Walk.apply(states, edges, n_steps, constant)  # type: ignore[no-untyped-call]
+    if wanted is None:
+        return walked, signal
+    return walked.index_select(0, wanted), signal.index_select(0, wanted)
+
+
+def _few(wanted: Tensor, states: Tensor, edges: Edges) -> bool:
+    """Whether one walk from the wanted features takes less than two, there and back."""
+    # WHY: up to some 32 columns a pass over the edges takes the same time, while a cache holds
+    # what it writes; 2^17 numbers of 4 bytes are half of a common one.
+    n_states = edges.to_rows.n_rows * len(wanted)
+    few = states.dim() == 2 and len(wanted) <= 4 * states.size(1) and n_states <= 2**17
+    return few and edges.to_rows is edges.to_features
+
+
+class _Walk(torch.autograd.Function):
+    """A_hat is symmetric, so backward is the same walk; directed edges swap their directions."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, edges: Edges, n_steps: int, constant: bool
+    ) -> tuple[Tensor, Tensor]:
+        ctx.edges, ctx.n_steps, ctx.scales = edges, n_steps, _scales(edges, states.dtype)
+        flat = states.detach().flatten(1)
+        start, width = _padded(flat, constant), flat.size(1)
+        walked, signal = _steps(start, width, edges, ctx.scales, n_steps, constant)
+        ctx.mark_non_differentiable(signal)
+        return walked.view_as(states), signal
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        edges = Edges(ctx.edges.to_features, ctx.edges.to_rows)
+        flat = grads[0].flatten(1)
+        start, width = _padded(flat, constant=False), flat.size(1)
+        walked, _ = _steps(start, width, edges, ctx.scales, ctx.n_steps, constant=False)
+        return walked.view_as(grads[0]), None, None, None
+
+
+def _scales(edges: Edges, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """A and B as columns: (D, 1) and (N, 1)."""
+    degrees = edges.to_features.feature_degree, edges.to_rows.row_degree
+    A, B = (degree.to(dtype).add(1).reciprocal_()[:, None] for degree in degrees)
+    return A, B
+
+
+def _n_columns(width: int, constant: bool) -> int:
+    """Columns of the table of a walk: a constant takes two more."""
+    # WHY: vector instructions take columns by eights: 16 of them in less time than 9.
+    return -(-max(1, width + 2 * constant) // 8) * 8
+
+
+def _padded(flat: Tensor, constant: bool) -> Tensor:
+    return F.pad(flat, (0, _n_columns(flat.size(1), constant) - flat.size(1)))
+
+
+def _steps(
+    features: Tensor,
+    width: int,
+    edges: Edges,
+    scales: tuple[Tensor, Tensor],
+    n_steps: int,
+    constant: bool,
+) -> tuple[Tensor, Tensor]:
+    """`walk` without autograd, of the first H = `width` columns of `features`, which is used up.
+
+    With F' = a F and G' = b G a step is F'_1 = A (F' + X^T G') and G'_1 = B (G' + X F').  Two steps
+    share a pass over the edges, side by side in one table:
+
+        X F -> G1;   X^T [G, G1] -> F1, F2;   X [F1, F2] -> G2, G3;   X^T [G2, G3] -> F3, F4;   ...
+
+    G is zero but for the constant, which walks in the last column.
+    """
+    (A, B), a, n_columns = scales, scales[0].sqrt(), features.size(1)
+    features.mul_(a)
+    if constant:
+        features[:, -1:] = a
+    levels = [features, features * A]  # F, F1: as yet without X^T G
+    if n_steps > 1:
+        rows = sum_at_rows(edges.to_rows, features)
+        if constant:
+            b = B.sqrt()
+            rows[:, -1:].add_(b)
+        rows.mul_(B)  # G1
+        if constant:
+            rows[:, -2:-1] = b  # G, in a column that nobody reads later
+        heard = sum_at_features(edges.to_features, rows)
+        if constant:
+            levels[1][:, -1:].addcmul_(heard[:, -2:-1], A)
+        levels += _add_up(heard, levels[1], A)  # F2
+        pair = torch.cat(levels[1:], 1)
+    for n_left in range(n_steps - 2, 0, -2):
+        sums = sum_at_rows(edges.to_rows, pair if n_left > 1 else pair[:, :n_columns])
+        rows = _add_up(sums, rows, B)[-1]
+        pair = sum_at_features(edges.to_features, sums)
+        levels += _add_up(pair, levels[-1], A)
+    ones = [level[:, -1:] for level in levels[-2::-1]] if constant else [a[:, :0]]
+    return levels[-1][:, :width] / a, torch.cat(ones, 1) / a
+
+
+def _add_up(totals: Tensor, state: Tensor, scale: Tensor) -> list[Tensor]:
+    """The next one or two states, from the sums that stand side by side in `totals`; in place."""
+    width, states = state.size(1), []
+    for start in range(0, totals.size(1), width):
+        state = totals.narrow(1, start, width).add_(state).mul_(scale)
+        states.append(state)
+    return states
