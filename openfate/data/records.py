@@ -125,12 +125,12 @@ def _faults_of_mapping(key: str, content: Any, shape: Mapping[Any, Shape]) -> It
         yield f"{_at(key)} is {_short(content)}, not a mapping"
         return
     for name, one in shape.items():
-        inner = f"{key}.{name}" if key else str(name)
+        inner = _inside(key, name)
         if name is str or isinstance(name, re.Pattern):
             for found in content:
                 if isinstance(name, re.Pattern) and not name.fullmatch(found):
                     yield f"{_at(key)} has {_short(found)}, which is none of its names"
-                yield from _faults(f"{key}.{found}" if key else found, content[found], one)
+                yield from _faults(_inside(key, found), content[found], one)
         elif name in content:
             yield from _faults(inner, content[name], one)
         elif not (isinstance(one, tuple) and None in one):
@@ -157,6 +157,13 @@ def _words(shape: Shape) -> str:
     if isinstance(shape, type):
         return _WORDS[shape]
     return repr(shape) if isinstance(shape, str) else f"a {type(shape).__name__}"
+
+
+def _inside(key: str, name: object) -> str:
+    """A key of a key, as one line tells it."""
+    text = str(name)
+    text = text if text.isprintable() and len(text) <= 40 else _short(text)
+    return f"{key}.{text}" if key else text
 
 
 def _at(key: str) -> str:

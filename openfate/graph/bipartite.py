@@ -126,6 +126,7 @@ class Bipartite:
         >>> left.n_edges, left.row_degree, left.feature_degree
         (2, tensor([1., 1.]), tensor([1., 1.]))
         """
+        keep = keep.bool()
         by_feature = keep.index_select(0, self.feature_order())
         at, at_by_feature = _places(keep), _places(by_feature)
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from openfate.errors import InputError
 from openfate.graph.aggregate import features_to_cells, features_to_rows
@@ -231,6 +232,7 @@ class _PlainLayers(torch.autograd.Function):
         return h
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         grad, saved = grads[0], ctx.saved_tensors
         inputs, weights = saved[: len(saved) // 2], saved[len(saved) // 2 :]

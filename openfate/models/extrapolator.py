@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import cast
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -73,10 +73,7 @@ class GCN(nn.Module):
 
     def forward(self, states: Tensor, edges: Edges, wanted: Tensor | None = None) -> Tensor:
         """States after L layers of all features, or of the `wanted` ones, increasing: (W, H)."""
-        device = states.device.type
-        # WHY: these products are small; the walk is in full precision anyway.
-        mixed = torch.is_autocast_enabled(device)
-        with torch.autocast(device, enabled=False) if mixed else nullcontext():
+        with _full_precision(states.device.type):
             walked, signal = walk(
                 states, edges, self.n_layers, constant=self.bias is not None, wanted=wanted
             )
@@ -89,8 +86,8 @@ class GCN(nn.Module):
     def unchanged(self) -> Iterator[None]:
         """While P and bias stay as they are: their product is computed, and differentiated, once.
 
-        Gradients arrive at the end of the block.  WHY: on the paper's small tables, where a step is
-        bound by the number of calls, a dozen of them for each mask count.
+        `backward` belongs into the block; gradients arrive at its end.  WHY: on the paper's small
+        tables, where a step is bound by the number of calls, a dozen of them for each mask count.
 
         Examples
         --------
@@ -98,14 +95,18 @@ class GCN(nn.Module):
         >>> with gcn.unchanged():
         ...     pass  # several steps, and backward for each
         """
-        weights = self._weights()
-        self._product = product = weights.detach().requires_grad_()
+        with _full_precision(self.P.device.type):
+            weights = self._weights()
+        self._product = product = weights.detach().requires_grad_(weights.requires_grad)
         try:
             yield
         finally:
             self._product = None
         if product.grad is not None:
             weights.backward(product.grad)  # type: ignore[no-untyped-call]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_product": None}  # a copy is not within the block
 
     def _weights(self) -> Tensor:
         """P_1 ... P_L, and below it in row l what bias_l meets, P_{l+1} ... P_L: (H + L, H)."""
@@ -255,6 +256,12 @@ class GraphSAGE(nn.Module):
 
     def _norm(self, states: Tensor) -> Tensor:
         return F.normalize(states, dim=-1) if self.normalize else states
+
+
+def _full_precision(device: str) -> AbstractContextManager[Any]:
+    """No autocast.  WHY: the products of a GCN are small, and its walk is in float32 anyway."""
+    mixed = torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if mixed else nullcontext()
 
 
 def _check_layers(n_layers: int) -> None:

@@ -219,12 +219,16 @@ class _Run:
         X = rows.X
         if field_of is not None and len(field_of) != X.n_features:
             raise InputError(f"field_of has {len(field_of)} entries for {X.n_features} features.")
+        if field_of is not None and np.min(field_of, initial=0) < 0:
+            raise InputError(f"field_of has {np.min(field_of)}: fields are numbered from 0.")
         seed = checked_seed(seed)
         self.model, self.rows, self.X = model, rows, X
         self.settings, self.device = settings, device
         self.field_of = None if field_of is None else torch.tensor(np.asarray(field_of, np.int64))
         # WHY: BatchNorm has no variance of a single row.
         self.least_rows = 2 if any(isinstance(m, BatchNorm1d) for m in model.modules()) else 1
+        if X.n_rows < self.least_rows:
+            raise InputError("one training row: BatchNorm needs two or more.")
         _check_backbone(model.backbone, self.field_of, settings, self.least_rows)
         self.mask_rng = torch.Generator().manual_seed(seed)
         self.edge_rng = torch.Generator(device).manual_seed(seed + 1)

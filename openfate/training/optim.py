@@ -246,7 +246,7 @@ class LeanAdam:
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
         self.parameters: list[Tensor] = list(parameters)
-        self.lr = lr
+        self.lr = float(lr)
         # A tensor that has had no gradient has made no step: each counts its own.
         self.m: list[Tensor] = [torch.zeros_like(p) for p in self.parameters]
         self.v: list[Tensor] = [torch.zeros_like(p) for p in self.parameters]

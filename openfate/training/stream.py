@@ -269,7 +269,13 @@ class _StreamRun:
     def load(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
         saved.check_same(saved.from_text(checkpoint["about"]), self._about())
-        self.model.load_state_dict(saved.part(checkpoint, "model"))
+        try:
+            self.model.load_state_dict(saved.part(checkpoint, "model"))
+        except RuntimeError as error:  # names the parameters
+            raise InputError(
+                f"resume: a checkpoint of another model ({' '.join(str(error).split())}); "
+                "go on with the same one, or start anew without resume."
+            ) from None
         self.engine.load_state(checkpoint)
         best = saved.part(checkpoint, "best")
         self.best_state = {name: v.to(self.device, copy=True) for name, v in best.items()}

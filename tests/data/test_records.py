@@ -64,6 +64,15 @@ def test_what_is_wrong_is_named_by_its_key(changes, said):
     assert fault(record(**changes), RECORD) == said
 
 
+@pytest.mark.parametrize(
+    "name", ["x\ny\x1b[31m", "\ud800", "k" * 100_000], ids=["control", "surrogate", "long"]
+)
+def test_a_fault_is_one_short_line_whatever_the_key(name):
+    told = fault({"results": {name: "a"}}, {"results": {str: int}})
+    assert len(told) < 100 and told.isprintable()
+    told.encode()
+
+
 def test_a_function_gives_the_shape_of_the_content():
     def shape(content):
         return {"parts": [str], "scores": dict.fromkeys(content["parts"], float)}

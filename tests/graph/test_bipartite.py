@@ -62,6 +62,13 @@ def test_a_dropped_edge_is_gone_in_both_directions(seed):
     assert_is(bipartite(X).keep_edges(keep), left)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float32], ids=str)
+def test_edges_are_kept_where_the_mask_is_not_zero(dtype):
+    X = torch.ones(3, 2)
+    keep = torch.tensor([200, 0, 1, 0, 0, 3]).to(dtype)
+    assert_is(bipartite(X).keep_edges(keep), (keep != 0).double().view(3, 2))
+
+
 @given(seeds)
 def test_kept_edges_can_be_dropped_again(seed):
     X, values = random_table(seed), random_values(seed)

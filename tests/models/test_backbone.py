@@ -133,3 +133,10 @@ def test_gradients_of_dropped_units_are_zero():
 def test_a_dropout_that_leaves_nothing_is_refused(p):
     with pytest.raises(InputError, match=f"dropout={p}: choose a probability from 0 to 0.99."):
         MLP(3, 1, dropout=p)
+
+
+def test_a_second_derivative_in_training_is_refused_rather_than_wrong():
+    net, z = MLP(4, 1), torch.randn(6, 4, requires_grad=True)
+    (grad,) = torch.autograd.grad(net(z).square().sum(), z, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.sum().backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import warnings
 
@@ -194,6 +195,33 @@ def test_weights_that_stay_unchanged_get_the_same_gradients(n_layers, bias):
             assert all(parameter.grad is None for parameter in model.parameters())
     for parameter, grad in zip(model.parameters(), expected, strict=True):
         assert_near(parameter.grad, grad, 1e-12)
+
+
+def test_weights_that_are_frozen_stay_so_within_the_block():
+    model, states = make("gcn2", seed=0)
+    model.requires_grad_(False)
+    with model.unchanged():
+        model(states, make_edges(0, "all edges")).sum().backward()
+    assert states.grad is not None and model.P.grad is None
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_product_of_weights_is_in_full_precision_under_autocast(bias):
+    torch.manual_seed(0)
+    model, states, edges = GCN(WIDTH, 4, bias), torch.randn(6, WIDTH), make_edges(0, "dropped")
+    plain = model(states, edges)
+    with torch.autocast("cpu", torch.bfloat16), model.unchanged():
+        assert torch.equal(model(states, edges), plain)
+
+
+def test_a_copy_made_within_the_block_reads_its_own_weights():
+    model, states = make("gcn2", seed=0)
+    with model.unchanged():
+        twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.P.zero_()
+        twin.bias.zero_()
+    assert not twin(states, make_edges(0, "all edges")).any()
 
 
 def test_after_an_error_weights_are_read_anew():

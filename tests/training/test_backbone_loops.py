@@ -129,9 +129,19 @@ def test_a_backbone_that_sums_fields_apart_needs_to_know_them():
     assert str(error.value) == told
 
 
+def test_a_field_below_zero_is_refused():
+    with pytest.raises(InputError, match="field_of has -1: fields are numbered from 0"):
+        train(make("dcn by field", None), X, Y, field_of=FIELD_OF - 1)
+
+
 def test_batch_norm_refuses_single_rows_and_passes_over_a_last_one():
     with pytest.raises(InputError, match="batch_size=1: BatchNorm needs two rows or more"):
         train(make("mlp", None), X, Y, Settings(masking="none", batch_size=1))
+    one, number = X.select_rows(np.array([0])), np.array([0.5])
+    for batch_size in (None, 2):
+        settings = Settings(masking="none", batch_size=batch_size, loss="squared_error")
+        with pytest.raises(InputError, match="one training row: BatchNorm needs two or more"):
+            train(make("mlp", None), one, number, settings)
     model = make("mlp", None)
     train(model, X, Y, Settings(masking="none", batch_size=12, epochs=2))  # 12 rows, and one
     assert int(model.backbone.norms[0].num_batches_tracked) == 2

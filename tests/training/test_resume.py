@@ -135,6 +135,15 @@ def test_another_seed_cannot_be_resumed():
         run(SETTINGS, resume=checkpoint, seed=6)
 
 
+def test_another_model_cannot_be_resumed():
+    checkpoint = run(SETTINGS, 9)[2]
+    model = make(lambda: DeepFM(H, hidden=(5,))).float()
+    with pytest.raises(
+        InputError, match=r"resume: a checkpoint of another model \(.*size mismatch"
+    ):
+        train_stream(model, source, SETTINGS, resume=checkpoint, seed=5)
+
+
 def test_text_survives_in_a_tensor():
     about = {"seed": 1, "name": "Straße", "nothing": None}
     assert from_text(to_text(about)) == about
