@@ -31,7 +31,7 @@ from openfate.bench_record import (
     tell,
     write_result,
 )
-from openfate.bench_scale import bench_scale
+from openfate.bench_scale import bench_scale, describe_scale
 from openfate.errors import InputError, OpenFATEError
 
 __all__ = ["CASES", "bench_sides", "describe", "main"]
@@ -167,9 +167,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OpenFATEError as error:
         print(f"openfate: {error}", file=sys.stderr)
         return 2
-    as_text = options.command in ("train", "infer") and not options.json
-    print(describe(result) if as_text else json.dumps(result))
+    except KeyboardInterrupt:
+        print("openfate: interrupted; nothing was written.", file=sys.stderr)
+        return 130
+    print(json.dumps(result) if options.json else _as_text(result))
     return 0
+
+
+def _as_text(result: dict[str, Any]) -> str:
+    if result["bench"] == "epoch":
+        return json.dumps(result, indent=1)
+    return describe_scale(result) if result["bench"] == "scale" else describe(result)
 
 
 def _measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -233,7 +241,7 @@ def _add_sides(parser: argparse.ArgumentParser) -> None:
 
 def _add_common(parser: argparse.ArgumentParser, device: str) -> None:
     parser.add_argument("--device", default=device, help="cpu or cuda")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", type=Path, help="a .json file, or a folder for one")
 
 

@@ -5,6 +5,7 @@ A result goes into a file of its own, so that a folder of them is a history.  To
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -18,7 +19,7 @@ from typing import Any
 
 import torch
 
-from openfate.data.files import writing
+from openfate.data.files import check_place, writing
 from openfate.errors import InputError
 
 __all__ = [
@@ -149,16 +150,25 @@ def check_out(out: Path | None) -> None:
     """Refuse, before anything is measured, a place where no result can be written."""
     if out is None:
         return
-    folder = out.absolute().parent if out.suffix == ".json" else out.absolute()
-    if not folder.is_dir():
-        raise InputError(f"--out {out}: there is no folder {folder}.")
+    if out.suffix == ".json":
+        if out.is_dir():
+            raise InputError(f"--out {out}: it is a folder; name a file.")
+        check_place(out)
+    elif out.is_dir():
+        check_place(out / "result.json")
+    else:
+        raise InputError(f"--out {out}: give a .json file, or a folder that is there.")
 
 
 def write_result(result: dict[str, Any], out: Path) -> Path:
     """Write a result to a .json file, or into a folder under a name of its own."""
     if out.suffix != ".json":
         names = (result["bench"], result["device"], result["date"], result["commit"] or "release")
-        out = out / ("-".join(names) + ".json")
+        folder, name = out, "-".join(names)
+        out = folder / f"{name}.json"
+        numbers = itertools.count(2)
+        while out.exists():  # a history loses nothing
+            out = folder / f"{name}-{next(numbers)}.json"
     with writing(out) as file:
         file.write((json.dumps(result, indent=1) + "\n").encode())
     return out

@@ -16,7 +16,7 @@ from openfate.bench_memory import peak_bytes
 from openfate.bench_record import about, check_at_least, check_device, tell
 from openfate.errors import InputError
 
-__all__ = ["bench_scale"]
+__all__ = ["bench_scale", "describe_scale"]
 
 _DEFAULTS = {  # rows, fields, features: the twin's dense embeddings take a CPU seconds for a step
     "cpu": ([1000, 2000, 4000, 6000, 8000, 10_000], [15, 21, 27, 33, 39], 100_000),
@@ -98,3 +98,17 @@ def _times(case: ClickCase, bench: Bench, repeats: int) -> dict[str, float]:
         for side, run in sides.items():
             times[side] += run(1)
     return {side: statistics.median(seconds) * 1e3 for side, seconds in times.items()}
+
+
+def describe_scale(result: dict[str, Any]) -> str:
+    """The result as a table of text: a line for each size, and both sides in it."""
+    lines = [f"{'rows':>9} {'fields':>6}  {'':<5} {'ours':>10} {'peer':>10}   memory, ours / peer"]
+    found = result["rows"]
+    for ours, peer in zip(found[::2], found[1::2], strict=True):
+        memory = " / ".join(
+            "?" if side["bytes"] is None else f"{side['bytes'] / 2**20:.0f} MiB"
+            for side in (ours, peer)
+        )
+        size = f"{ours['n_rows']:>9} {ours['n_fields']:>6}  {ours['bench']:<5}"
+        lines.append(f"{size} {ours['ms']:>7.1f} ms {peer['ms']:>7.1f} ms   {memory}")
+    return "\n".join([*lines, f"{result['machine']}, load {result['load_average']}"])

@@ -92,11 +92,34 @@ def test_a_result_is_written_under_a_name_of_its_own(quick, capsys, tmp_path):
     assert json.loads(path.read_text()) == printed
     names = [printed["bench"], "cpu", printed["date"], printed["commit"] or "release"]
     assert path.name == "-".join(names) + ".json"
+    first = path.read_bytes()
+    assert bench.main(words) == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{path.stem}-2.json", path.name]
+    assert path.read_bytes() == first
+
+
+def test_a_bench_that_is_interrupted_is_one_line(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "bench_sides", interrupted)
+    assert bench.main(["train"]) == 130
+    assert capsys.readouterr().err == "openfate: interrupted; nothing was written.\n"
+
+
+def test_the_text_of_a_scan_has_a_line_for_each_size():
+    row = {"against": "rows", "n_rows": 200, "n_fields": 39, "bench": "train", "bytes": 2**20}
+    rows = [{**row, "side": "ours", "ms": 1.5}, {**row, "side": "peer", "ms": 2.5, "bytes": None}]
+    text = bench_scale.describe_scale({"rows": rows, "machine": "a machine", "load_average": 0.5})
+    assert text.splitlines()[1].split() == "200 39 train 1.5 ms 2.5 ms 1 MiB / ?".split()
 
 
 def test_a_folder_that_is_not_there_is_refused_before_anything_runs(capsys):
     assert bench.main(["train", "--out", "nowhere/at-all"]) == 2
-    assert "--out nowhere/at-all: there is no folder" in capsys.readouterr().err
+    assert (
+        "--out nowhere/at-all: give a .json file, or a folder that is there."
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
@@ -169,7 +192,18 @@ def test_peaks_of_this_machine_are_positive():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch_geometric")
 def test_scale_measures_every_size_on_both_sides(quick, capsys):
-    words = ["scale", "--rows", "10,2e1", "--fields", "2,3", "--features", "60", "--repeats", "1"]
+    words = [
+        "scale",
+        "--rows",
+        "10,2e1",
+        "--fields",
+        "2,3",
+        "--features",
+        "60",
+        "--repeats",
+        "1",
+        "--json",
+    ]
     assert bench.main(words) == 0
     printed = capsys.readouterr()
     assert printed.err.splitlines()[1] == "scale 2 of 4: 20 rows, 39 fields"

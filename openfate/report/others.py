@@ -8,7 +8,7 @@ from openfate.data.records import fault
 from openfate.report.results import Run
 from openfate.report.tables import Cell, Table, plain_cell, plain_table, signed
 
-__all__ = ["are_bounds", "bench", "bounds", "engine", "gaps", "prepare"]
+__all__ = ["are_bounds", "are_lines", "bench", "bounds", "engine", "gaps", "lines", "prepare"]
 
 _READING = {
     **dict.fromkeys(("log10_gamma", "log10_first_term", "log10_second_term"), float),
@@ -19,7 +19,11 @@ _BOUND = {
     "readings": {str: _READING},
     "convex_sgd": ({"log10_gamma": float, "vacuous": bool}, None),
 }
-# Their columns, by key, as a person reads them.
+_LINE = {
+    **{"against": ("rows", "fields"), "bench": ("train", "infer"), "quantity": ("ms", "bytes")},
+    **{"side": ("ours", "peer"), "slope": float, "r2": float},
+}
+# The bounds' columns, by key, as a person reads them.
 _ABOUT = {
     "dataset": "data set",
     "d": "fields d",
@@ -120,6 +124,42 @@ def engine(run: Run) -> Table:
 
 def _gigabytes(value: float | None, where: str) -> Cell:
     return plain_cell("peak_bytes", None if value is None else value * 1e9, where)
+
+
+# ---- lines through what grows ------------------------------------------------------------------
+
+
+def are_lines(found: Any) -> bool:
+    """Whether these are what `openfate experiment scalability` fits."""
+    return fault(found, [_LINE]) is None
+
+
+def lines(run: Run) -> Table:
+    """Slope and R2 of each quantity, both sides in a line of the table."""
+    found: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    for at, row in enumerate(run.rows):
+        source, by_rows = f"{run.name} rows[{at}]", row["against"] == "rows"
+        slope = row["slope"] * (1000 if by_rows else 1) / (1e6 if row["quantity"] == "bytes" else 1)
+        unit = "ms" if row["quantity"] == "ms" else "MB"
+        per = "1,000 rows" if by_rows else "field"
+        cells = [Cell(f"{slope:.3g} {unit} / {per}", slope, source)]
+        cells.append(Cell(f"{row['r2']:.3f}", row["r2"], source))
+        found.setdefault((row["against"], row["bench"], unit), {})[row["side"]] = cells
+    names = {"train": "training", "infer": "prediction", "ms": "time", "MB": "memory"}
+    none = [Cell("-"), Cell("-")]
+    rows = [
+        [Cell(f"{names[bench]}, {names[unit]}"), Cell(against)]
+        + [cell for side in ("ours", "peer") for cell in sides.get(side, none)]
+        for (against, bench, unit), sides in found.items()
+    ]
+    sides = ("ours", "PyTorch Geometric")
+    columns = [
+        "what",
+        "against",
+        *(f"{side}, {what}" for side in sides for what in ("slope", "R2")),
+    ]
+    legend = "A line is fitted to each; R2 is the share of the spread that it explains."
+    return Table("", columns, rows, [run.name], [], legend)
 
 
 # ---- the bounds of Theorem 1 -------------------------------------------------------------------

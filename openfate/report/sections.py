@@ -147,6 +147,8 @@ def _section(run: Run) -> Section:
         section.tables.append(score_table(run, ""))
     elif run.rows and any("ratio" in row for row in run.rows):
         section.tables.append(others.bench(run))
+    elif run.rows and others.are_lines(run.rows):
+        section.tables.append(others.lines(run))
     elif run.rows:
         section.tables.append(plain_table(run, ""))
     elif "rows_per_second" in run.content:
@@ -181,6 +183,9 @@ def _about(run: Run) -> dict[str, str]:
         "device",
         "machine",
         "threads",
+        "load_average",
+        "commit",
+        "date",
         "torch",
         "python",
         "versions",

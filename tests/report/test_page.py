@@ -309,6 +309,18 @@ def test_the_engine_has_a_table_of_times_and_memory(results):
     assert len(table.columns) == 7
 
 
+def test_lines_have_units_and_both_sides_beside_one_another(results):
+    line = {"against": "rows", "bench": "train", "quantity": "bytes", "r2": 0.25}
+    sides = [{**line, "side": "ours", "slope": 5e3}, {**line, "side": "peer", "slope": 2e4}]
+    time = {**line, "against": "fields", "quantity": "ms", "side": "ours", "slope": 0.5}
+    write(results / "scalability" / "scalability.json", {"rows": [*sides, time]})
+    (table,) = build([results]).sections[0].tables
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["training, memory", "rows", "5 MB / 1,000 rows", "0.250", "20 MB / 1,000 rows", "0.250"],
+        ["training, time", "fields", "0.5 ms / field", "0.250", "-", "-"],
+    ]
+
+
 def test_the_engine_and_the_lines_of_this_repository_are_on_the_page(whole):
     built, _ = whole
     tables = {section.title: section.tables for section in built.sections}
@@ -317,7 +329,7 @@ def test_the_engine_and_the_lines_of_this_repository_are_on_the_page(whole):
     assert len(tables["bench/gpu-engine"][0].rows) == 2 * n_sizes
     for name in ("scalability/scalability", "scalability/gpu/scalability"):
         content = json.loads((ROOT / "results" / f"{name}.json").read_text())
-        assert [len(table.rows) for table in tables[name]] == [len(content["rows"])]
+        assert [2 * len(table.rows) for table in tables[name]] == [len(content["rows"])]
     assert built.unread == []
 
 
