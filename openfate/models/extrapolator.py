@@ -77,9 +77,11 @@ class GCN(nn.Module):
             walked, signal = walk(
                 states, edges, self.n_layers, constant=self.bias is not None, wanted=wanted
             )
-            for _ in walked.shape[1:-1]:  # alike for all masks
-                signal = signal.unsqueeze(1)
-            walks = torch.cat([walked, signal.expand(*walked.shape[:-1], -1)], -1)
+            if walked.dim() > 2:  # alike for all masks
+                ones = [1] * (walked.dim() - 2)
+                signal = signal.view(signal.size(0), *ones, signal.size(1))
+                signal = signal.expand(*walked.shape[:-1], -1)
+            walks = torch.cat([walked, signal], -1)
             return walks @ (self._weights() if self._product is None else self._product)
 
     @contextmanager

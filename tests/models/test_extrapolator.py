@@ -178,6 +178,18 @@ def test_many_masks_at_once_equal_single_runs(name, dropped):
 
 
 @pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("trailing", [(4,), (2, 3), (0,)], ids=str)
+def test_any_number_of_masks_with_and_without_biases(trailing, bias):
+    torch.manual_seed(0)
+    model, edges = GCN(WIDTH, 3, bias).double(), make_edges(3, "dropped")
+    wide = torch.randn(6, *trailing, WIDTH).double()
+    flat = wide.view(6, -1, WIDTH) if wide.numel() else wide
+    out = model(wide, edges).view_as(flat)
+    for s in range(flat.size(1)):
+        assert_near(out[:, s], model(flat[:, s], edges), 1e-12)
+
+
+@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("n_layers", [1, 2, 4])
 def test_weights_that_stay_unchanged_get_the_same_gradients(n_layers, bias):
     torch.manual_seed(n_layers)
