@@ -133,8 +133,9 @@ class Bipartite:
         def chosen(values: Tensor | None, at: Tensor) -> Tensor | None:
             return None if values is None else values.index_select(0, at)
 
-        return replace(
-            self,
+        return Bipartite(
+            n_rows=self.n_rows,
+            n_features=self.n_features,
             row_ptr=_new_ptr(self.row_ptr, keep, at),
             feature=self.feature.index_select(0, at),
             feature_ptr=_new_ptr(self.feature_ptr, by_feature, at_by_feature),
@@ -142,6 +143,7 @@ class Bipartite:
             by_feature=None,
             value=chosen(self.value, at),
             value_by_feature=chosen(self.value_by_feature, at_by_feature),
+            field_of=self.field_of,
         )
 
     def feature_order(self) -> Tensor:

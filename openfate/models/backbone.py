@@ -213,6 +213,9 @@ class MLP(Backbone):
         return torch.addmm(layer.bias[:, None], weight, h)
 
 
+_of_relu = torch.ops.aten.threshold_backward.default
+
+
 class _PlainLayers(torch.autograd.Function):
     """`MLP._layers` without norms and Dropout, from (n_inputs, N) and weight, bias, weight, ...
 
@@ -239,7 +242,7 @@ class _PlainLayers(torch.autograd.Function):
         of_parameters: list[Tensor] = []
         for index in reversed(range(len(inputs))):
             if index < len(inputs) - 1:
-                grad = torch.ops.aten.threshold_backward(grad, inputs[index + 1], 0)  # of ReLU
+                grad = _of_relu(grad, inputs[index + 1], 0)  # of ReLU
             of_parameters = [grad @ inputs[index].T, grad.sum(1), *of_parameters]
             grad = weights[index].T @ grad
         return grad, *of_parameters
