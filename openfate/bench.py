@@ -28,6 +28,7 @@ from openfate.bench_record import (
     check_at_least,
     check_device,
     check_out,
+    mebibytes,
     tell,
     write_result,
 )
@@ -133,10 +134,7 @@ def describe(result: dict[str, Any]) -> str:
     """The result as a few lines of text."""
     lines = [f"{'case':<12} {'ours':>9} {'peer':>9} {'ratio':>6}   memory, ours / peer"]
     for row in result["rows"]:
-        memory = " / ".join(
-            "?" if row[key] is None else f"{row[key] / 2**20:.0f} MiB"
-            for key in ("ours_bytes", "peer_bytes")
-        )
+        memory = " / ".join(mebibytes(row[key]) for key in ("ours_bytes", "peer_bytes"))
         figures = f"{row['ours']:>9.1f} {row['peer']:>9.1f} {row['ratio']:>6.1f}"
         lines.append(f"{row['case']:<12} {figures}   {memory}   {row['unit']}")
         if "ratio_same_mlp" in row:

@@ -27,6 +27,7 @@ __all__ = [
     "check_at_least",
     "check_device",
     "check_out",
+    "mebibytes",
     "now",
     "tell",
     "typed_command",
@@ -60,6 +61,17 @@ def check_at_least(least: int, **numbers: int) -> None:
 def tell(text: str) -> None:
     """A line of progress, apart from the result: on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def mebibytes(n_bytes: int | None) -> str:
+    """As people read it.
+
+    Examples
+    --------
+    >>> mebibytes(2**21), mebibytes(None)
+    ('2 MiB', '?')
+    """
+    return "?" if n_bytes is None else f"{n_bytes / 2**20:.0f} MiB"
 
 
 def now(device: str) -> float:

@@ -73,7 +73,7 @@ class GCN(nn.Module):
 
     def forward(self, states: Tensor, edges: Edges, wanted: Tensor | None = None) -> Tensor:
         """States after L layers of all features, or of the `wanted` ones, increasing: (W, H)."""
-        with _full_precision(states.device.type):
+        with _without_autocast(states.device.type):
             walked, signal = walk(
                 states, edges, self.n_layers, constant=self.bias is not None, wanted=wanted
             )
@@ -97,7 +97,7 @@ class GCN(nn.Module):
         >>> with gcn.unchanged():
         ...     pass  # several steps, and backward for each
         """
-        with _full_precision(self.P.device.type):
+        with _without_autocast(self.P.device.type):
             weights = self._weights()
         self._product = product = weights.detach().requires_grad_(weights.requires_grad)
         try:
@@ -260,8 +260,8 @@ class GraphSAGE(nn.Module):
         return F.normalize(states, dim=-1) if self.normalize else states
 
 
-def _full_precision(device: str) -> AbstractContextManager[Any]:
-    """No autocast.  WHY: the products of a GCN are small, and its walk is in float32 anyway."""
+def _without_autocast(device: str) -> AbstractContextManager[Any]:
+    """WHY: the products of a GCN are small, and its walk is in float32 anyway."""
     mixed = torch.is_autocast_enabled(device)
     return torch.autocast(device, enabled=False) if mixed else nullcontext()
 

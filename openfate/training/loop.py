@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from openfate.models.backbone import Backbone
 from openfate.models.extrapolator import GCN
 from openfate.models.fate import FATE, field_means
 from openfate.training.dropedge import drop_edges
+from openfate.training.history import BestWeights, Epoch, History
 from openfate.training.losses import mean_loss
 from openfate.training.masking import k_shot, leave_out, n_fold
 from openfate.training.optim import LeanAdam
@@ -40,29 +41,6 @@ __all__ = ["Epoch", "History", "train"]
 _STATES_AT_ONCE = 2**24
 
 Validation = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """What happened in one epoch; `validation_loss` is nan without validation rows."""
-
-    number: int
-    train_loss: float
-    validation_loss: float
-
-
-@dataclass
-class History:
-    """The epochs of a run, the one whose weights were kept, features that had no training row.
-
-    `stopped_early` tells that `Settings.patience` ended the run before its last epoch.
-    """
-
-    epochs: list[Epoch] = field(default_factory=list, repr=False)
-    best_epoch: int = 0
-    seconds: float = 0.0
-    untrained: list[int] = field(default_factory=list)
-    stopped_early: bool = False
 
 
 @dataclass(frozen=True)
@@ -233,8 +211,7 @@ class _Run:
         self.mask_rng = torch.Generator().manual_seed(seed)
         self.edge_rng = torch.Generator(device).manual_seed(seed + 1)
         self.row_rng = np.random.default_rng([seed, 2])
-        self.best_loss = math.inf
-        self.best_state: dict[str, Tensor] | None = None
+        self.best = BestWeights(model)
         self.untrained = np.flatnonzero(X.feature_degree == 0)
         if settings.untrained == "field_mean":
             with torch.no_grad():
@@ -380,17 +357,9 @@ class _Run:
                 f"Lower lr={settings.lr} or lr_extrapolator={settings.lr_extrapolator}."
             )
         history.epochs.append(Epoch(number, train_loss, validation_loss))
-        if views is None or validation_loss < self.best_loss:
-            self.best_loss, history.best_epoch = validation_loss, number
-            self.keep_best()
-
-    def keep_best(self) -> None:
-        """Note the weights as they are now."""
-        state = self.model.state_dict()
-        if self.best_state is None:
-            self.best_state = {name: value.clone() for name, value in state.items()}
-        else:  # WHY: one call that copies in place; clones of a small model take longer than a step
-            torch._foreach_copy_(list(self.best_state.values()), list(state.values()))
+        if views is None or validation_loss < self.best.loss:
+            history.best_epoch = number
+            self.best.keep(validation_loss)
 
     def out_of_patience(self, history: History) -> bool:
         """Whether epochs are left but none of the last ones was better than the best."""
@@ -401,8 +370,7 @@ class _Run:
 
     def restore_best(self) -> None:
         """Put the weights of the best epoch back into the model."""
-        if self.best_state is not None:
-            self.model.load_state_dict(self.best_state)
+        self.best.restore()
         self.model.eval()
         self.fill_untrained()
 

@@ -71,7 +71,7 @@ def usable_device(device: torch.device | str) -> torch.device:
     try:
         at = torch.device(device)
         torch.empty(0, device=at)
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):  # all of them torch's
         at = torch.device("meta")
     if at.type == "meta":  # whose tensors have no values
         raise InputError(
