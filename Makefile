@@ -11,8 +11,8 @@ test: .venv/all
 	$(BIN)/pytest -n 2 tests openfate --doctest-modules
 
 check: .venv/all
-	$(BIN)/ruff format --check openfate tests
-	$(BIN)/ruff check openfate tests
+	$(BIN)/ruff format --check openfate tests benchmarks examples .ci
+	$(BIN)/ruff check openfate tests benchmarks examples .ci
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python benchmarks/step_parts.py OUT.json
 
-Parts are functions of the package, wrapped by a clock while `train` runs; what a part calls is in it.
+Parts are functions of the package, wrapped by a clock while `train` runs; what a part calls is in
+it.
 """
 
 from __future__ import annotations

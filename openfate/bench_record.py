@@ -27,7 +27,7 @@ __all__ = [
     "check_at_least",
     "check_device",
     "check_out",
-    "mebibytes",
+    "megabytes",
     "now",
     "tell",
     "typed_command",
@@ -63,15 +63,15 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def mebibytes(n_bytes: int | None) -> str:
+def megabytes(n_bytes: int | None) -> str:
     """As people read it.
 
     Examples
     --------
-    >>> mebibytes(2**21), mebibytes(None)
-    ('2 MiB', '?')
+    >>> megabytes(2_000_000), megabytes(None)
+    ('2 MB', '?')
     """
-    return "?" if n_bytes is None else f"{n_bytes / 2**20:.0f} MiB"
+    return "?" if n_bytes is None else f"{n_bytes / 1e6:.0f} MB"
 
 
 def now(device: str) -> float:

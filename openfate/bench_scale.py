@@ -13,7 +13,7 @@ import torch
 
 from openfate.bench_cases import Bench, ClickCase
 from openfate.bench_memory import peak_bytes
-from openfate.bench_record import about, check_at_least, check_device, mebibytes, tell
+from openfate.bench_record import about, check_at_least, check_device, megabytes, tell
 from openfate.errors import InputError
 
 __all__ = ["bench_scale", "describe_scale"]
@@ -105,7 +105,7 @@ def describe_scale(result: dict[str, Any]) -> str:
     lines = [f"{'rows':>9} {'fields':>6}  {'':<5} {'ours':>10} {'peer':>10}   memory, ours / peer"]
     found = result["rows"]
     for ours, peer in zip(found[::2], found[1::2], strict=True):
-        memory = " / ".join(mebibytes(side["bytes"]) for side in (ours, peer))
+        memory = " / ".join(megabytes(side["bytes"]) for side in (ours, peer))
         size = f"{ours['n_rows']:>9} {ours['n_fields']:>6}  {ours['bench']:<5}"
         lines.append(f"{size} {ours['ms']:>7.1f} ms {peer['ms']:>7.1f} ms   {memory}")
     return "\n".join([*lines, f"{result['machine']}, load {result['load_average']}"])

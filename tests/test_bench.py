@@ -108,10 +108,10 @@ def test_a_bench_that_is_interrupted_is_one_line(monkeypatch, capsys):
 
 
 def test_the_text_of_a_scan_has_a_line_for_each_size():
-    row = {"against": "rows", "n_rows": 200, "n_fields": 39, "bench": "train", "bytes": 2**20}
+    row = {"against": "rows", "n_rows": 200, "n_fields": 39, "bench": "train", "bytes": 10**6}
     rows = [{**row, "side": "ours", "ms": 1.5}, {**row, "side": "peer", "ms": 2.5, "bytes": None}]
     text = bench_scale.describe_scale({"rows": rows, "machine": "a machine", "load_average": 0.5})
-    assert text.splitlines()[1].split() == "200 39 train 1.5 ms 2.5 ms 1 MiB / ?".split()
+    assert text.splitlines()[1].split() == "200 39 train 1.5 ms 2.5 ms 1 MB / ?".split()
 
 
 def test_a_folder_that_is_not_there_is_refused_before_anything_runs(capsys):

@@ -28,7 +28,7 @@ BENCHES, SIDES = ("train", "infer"), ("ours", "peer")
 # What is measured against, the key of its size, and its name on an axis.
 AGAINST = {"rows": ("n_rows", "rows of a mini-batch"), "fields": ("n_fields", "fields")}
 # The key of a quantity, its name on an axis, and what one unit there is.
-QUANTITIES = {"ms": ("ms a mini-batch", 1.0), "bytes": ("peak memory, MiB", 2.0**20)}
+QUANTITIES = {"ms": ("ms a mini-batch", 1.0), "bytes": ("peak memory, MB", 1e6)}
 MEASURED = {
     "rows": [
         {
