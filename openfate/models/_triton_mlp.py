@@ -23,7 +23,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from openfate.graph._triton_kernels import triton
-from openfate.models import _triton_mlp_kernels as kernels
+from openfate.models import _triton_mlp_backward as backward
+from openfate.models import _triton_mlp_forward as forward
 from openfate.models.backbone import MLP
 
 __all__ = ["Network", "logits", "loss_and_gradients"]
@@ -130,33 +131,33 @@ def loss_and_gradients(
     out = x1 @ w.W2.to(dtype).T  # y of the formulas
     rows, cols, warps = COLUMN_TILE
     parts = z.new_empty(SHARDS, 2, h2)
-    kernels.column_moments[(SHARDS, triton.cdiv(h2, cols))](
+    forward.column_moments[(SHARDS, triton.cdiv(h2, cols))](
         out, parts, B, h=h2, BLOCK=rows, COLS=cols, num_warps=warps
     )
     exact, A2, c2 = _double(z, 3, h2), z.new_empty(h2), z.new_empty(h2)
     fold = {"SHARDS": SHARDS, "SPAN": triton.next_power_of_2(SHARDS), "h": h2, "BLOCK": 8}
     grid = (triton.cdiv(h2, 8),)
-    kernels.fold_second[grid](
+    forward.fold_second[grid](
         parts, out, w.gamma2, w.beta2, w.b2, exact, A2, c2, net.running.mean2, net.running.var2,
         B, net.eps, net.momentum, **fold,
     )  # fmt: skip
     # Output, loss, and sums for the way back.
     slopes, losses, sums = z.new_empty(B), z.new_empty(B), z.new_empty(SHARDS, 2)
     last_rows, last_warps = LAST_LAYER
-    kernels.last_layer[(triton.cdiv(B, last_rows),)](
+    forward.last_layer[(triton.cdiv(B, last_rows),)](
         out, A2, c2, w.w3, w.b3, y, slopes, losses, seeds, *drop.values, B,
         h=h2, BLOCK=last_rows, COLS=triton.next_power_of_2(h2), DROP=drop.on,
         num_warps=last_warps,
     )  # fmt: skip
-    kernels.last_sums[(SHARDS, triton.cdiv(h2, cols))](
+    backward.last_sums[(SHARDS, triton.cdiv(h2, cols))](
         out, A2, c2, slopes, losses, parts, sums, seeds, *drop.values, B,
         h=h2, BLOCK=rows // 2, COLS=cols, DROP=drop.on, num_warps=warps,
     )  # fmt: skip
     coefficients = z.new_empty(3, h2)
-    kernels.fold_last[grid](
+    backward.fold_last[grid](
         parts, sums, w.w3, exact, c2, d.gamma2, d.beta2, d.w3, d.b3, coefficients, total, B, **fold
     )
-    kernels.last_backward[(triton.cdiv(B, rows), triton.cdiv(h2, cols))](
+    backward.last_backward[(triton.cdiv(B, rows), triton.cdiv(h2, cols))](
         out, A2, c2, slopes, coefficients, seeds, *drop.values, B,
         h=h2, BLOCK=rows, COLS=cols, DROP=drop.on, num_warps=warps,
     )  # fmt: skip
@@ -185,7 +186,7 @@ def logits(net: Network, z: Tensor) -> Tensor:
         for V in (V1, V2):
             V.view(torch.int32).add_(0x1000)  # rounded to tf32 where tensor cores cut: see `_tf32`
     rows, cols, warps = PREDICT_PRECISE if precise else PREDICT
-    kernels.predict[(triton.cdiv(len(z), rows),)](
+    forward.predict[(triton.cdiv(len(z), rows),)](
         z, centre, V1, c1, V2, c2, w.w3, w.b3, out, len(z),
         P=P, K=max(16, triton.next_power_of_2(P)), h1=len(w.W1), h2=len(w.W2),
         BLOCK=rows, COLS=cols, STEP=32, PRECISION="tf32x3" if precise else "tf32", num_warps=warps,
@@ -222,7 +223,7 @@ def _first_layer(
     """x1 = drop(relu((z - mean) V1^T + c1))."""
     rows, cols, warps = FIRST_LAYER
     h1, P = V1.shape
-    kernels.first_layer[(triton.cdiv(len(z), rows), triton.cdiv(h1, cols))](
+    forward.first_layer[(triton.cdiv(len(z), rows), triton.cdiv(h1, cols))](
         z, mean, V1, c1, x1, seeds, *drop.values, len(z),
         P=P, K=_augmented(P), h=h1, BLOCK=rows, COLS=cols, DROP=drop.on, num_warps=warps,
     )  # fmt: skip
@@ -245,13 +246,13 @@ class _First:
         w, P = net.weights, z.size(1)
         h1, H = w.W1.shape
         parts = z.new_empty(SHARDS, K, K)
-        kernels.moments[(SHARDS,)](z, parts, len(z), P=P, K=K, BLOCK=64, num_warps=4)
+        forward.moments[(SHARDS,)](z, parts, len(z), P=P, K=K, BLOCK=64, num_warps=4)
         sums = parts.sum(0, dtype=torch.float64)  # of [z - z0, 1]^T [z - z0, 1]
         self = cls(
             z.new_empty(h1, P), z.new_empty(h1), z.new_empty(K),
             _double(z, K), _double(z, 2, h1), _double(z, h1, K),
         )  # fmt: skip
-        kernels.fold_first[(triton.cdiv(h1, 16),)](
+        forward.fold_first[(triton.cdiv(h1, 16),)](
             sums, z, w.W1, w.b1, w.gamma1, w.beta1, self.V1, self.c1, self.mean, self.centre,
             self.exact, self.spread, *net.running[:2], len(z), net.eps, net.momentum,
             H=H, P=P, K=K, h=h1, BLOCK=16,
@@ -266,19 +267,19 @@ class _First:
         rows, warps, shards = FIRST_BACKWARD_PRECISE if precise else FIRST_BACKWARD
         dz, parts = torch.empty_like(z), z.new_empty(shards, h1, K)
         sizes: dict[str, Any] = {"P": P, "K": K, "h": h1}
-        kernels.first_backward[(shards,)](
+        backward.first_backward[(shards,)](
             dx1, x1, z, self.mean, self.V1, dz, parts, drop.values[1], B,
             **sizes, BLOCK=rows, COLS=max(16, triton.next_power_of_2(h1)),
             PRECISION="tf32x3" if precise else "tf32", num_warps=warps, num_stages=1,
         )  # fmt: skip
         pulls = z.new_empty(2, h1)
-        kernels.fold_first_backward[(h1,)](
+        backward.fold_first_backward[(h1,)](
             parts, self.mean, self.centre, self.exact, self.spread, w.W1, d.W1, d.gamma1, d.beta1,
             pulls, shards, B, H=H, **sizes, BLOCK=64,
         )  # fmt: skip
         M, v = z.new_empty(K, K), z.new_empty(K)
-        kernels.pull_kernel[(1,)](w.W1, pulls, M, v, H=H, K=K, h=h1, BLOCK=64)
-        kernels.add_pull[(triton.cdiv(B, 64),)](
+        backward.pull_kernel[(1,)](w.W1, pulls, M, v, H=H, K=K, h=h1, BLOCK=64)
+        backward.add_pull[(triton.cdiv(B, 64),)](
             dz, z, self.mean, M, v, B, P=P, K=K, BLOCK=64, num_warps=2
         )
         return dz

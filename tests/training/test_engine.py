@@ -35,7 +35,7 @@ def kernels_here(monkeypatch):
         monkeypatch.setattr(_triton_mlp, "SHARDS", 2)
         monkeypatch.setattr(_triton_mlp, "FIRST_BACKWARD_PRECISE", (16, 8, 2))
         fits = engines.unfit
-        monkeypatch.setattr(engines, "unfit", lambda m, d: None if d == "cpu" else fits(m, d))
+        monkeypatch.setattr(engines, "unfit", lambda m, d: None if str(d) == "cpu" else fits(m, d))
 
 
 def rows(seed: int, n: int = 24, n_fields: int = N_FIELDS) -> tuple[np.ndarray, np.ndarray]:

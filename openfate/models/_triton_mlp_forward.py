@@ -1,4 +1,4 @@
-"""Triton kernels behind `_triton_mlp.py`.
+"""Triton kernels of the network behind `_triton_mlp.py`, on the way forward.
 
 z (B, P); h columns of a layer; K columns hold z and, in the last one, ones.  Kernels whose names
 begin with `fold` do in float64, once, what torch would do in some forty small kernels.
@@ -9,25 +9,22 @@ from __future__ import annotations
 from openfate.graph._triton_kernels import jit, keys, random_bits, tl
 
 __all__ = [
-    "add_pull",
+    "centred",
     "column_moments",
-    "first_backward",
+    "drop",
     "first_layer",
     "fold_first",
-    "fold_first_backward",
-    "fold_last",
     "fold_second",
-    "last_backward",
     "last_layer",
-    "last_sums",
     "moments",
+    "pair",
     "predict",
-    "pull_kernel",
+    "tf32",
 ]
 
 
 @jit
-def _drop(i, c, seed, threshold, h: tl.constexpr):  # type: ignore[no-untyped-def]
+def drop(i, c, seed, threshold, h: tl.constexpr):  # type: ignore[no-untyped-def]
     """Whether Dropout leaves element (i, c): (BLOCK, COLS)."""
     first, second = keys(seed, True)
     element = i.to(tl.uint32)[:, None] * h + c.to(tl.uint32)[None, :]
@@ -35,15 +32,12 @@ def _drop(i, c, seed, threshold, h: tl.constexpr):  # type: ignore[no-untyped-de
 
 
 @jit
-def _centred(z, mean, i, there, P: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
+def centred(z, mean, i, there, P: tl.constexpr, K: tl.constexpr):  # type: ignore[no-untyped-def]
     """Rows of z less their mean: (BLOCK, K)."""
     k = tl.arange(0, K)
     at = i.to(tl.int64)[:, None] * P + k[None, :]
     x = tl.load(z + at, mask=there[:, None] & (k < P)[None, :], other=0.0)
     return x - tl.load(mean + k, mask=k < P, other=0.0)[None, :]
-
-
-# ---- forward -------------------------------------------------------------------------------
 
 
 @jit
@@ -56,7 +50,7 @@ def moments(z, parts, n_rows, P: tl.constexpr, K: tl.constexpr, BLOCK: tl.conste
     total = tl.zeros((K, K), tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
         i = block * BLOCK + tl.arange(0, BLOCK)
-        x = _centred(z, z, i, i < n_rows, P, K)
+        x = centred(z, z, i, i < n_rows, P, K)
         x = tl.where((k == K - 1)[None, :], 1.0, x)
         x = tl.where((i < n_rows)[:, None], x, 0.0)
         total += tl.dot(tl.trans(x), x, input_precision="ieee")
@@ -120,13 +114,13 @@ def first_layer(  # type: ignore[no-untyped-def]
     """drop(relu((z - mean) V1^T + c1)): (BLOCK, COLS) of it."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     k, c = tl.arange(0, K), tl.program_id(1) * COLS + tl.arange(0, COLS)
-    x = _centred(z, mean, i, i < n_rows, P, K)
+    x = centred(z, mean, i, i < n_rows, P, K)
     inside = (c < h)[None, :] & (k < P)[:, None]
     w = tl.load(V1 + c[None, :] * P + k[:, None], mask=inside, other=0.0)
     a = tl.dot(x, w, input_precision="tf32x3")
     a = tl.maximum(a + tl.load(c1 + c, mask=c < h, other=0.0)[None, :], 0.0)
     if DROP:
-        a = tl.where(_drop(i, c, seed, threshold, h), a * scale, 0.0)
+        a = tl.where(drop(i, c, seed, threshold, h), a * scale, 0.0)
     at = i.to(tl.int64)[:, None] * h + c[None, :]
     tl.store(x1 + at, a, mask=(i < n_rows)[:, None] & (c < h)[None, :])
 
@@ -152,7 +146,7 @@ def column_moments(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _pair(parts, c, here, h: tl.constexpr, SHARDS: tl.constexpr, SPAN: tl.constexpr):  # type: ignore[no-untyped-def]
+def pair(parts, c, here, h: tl.constexpr, SHARDS: tl.constexpr, SPAN: tl.constexpr):  # type: ignore[no-untyped-def]
     """Both sums (SHARDS, 2, h) of the columns c over all shards, in float64."""
     s = tl.arange(0, SPAN)
     inside = (s < SHARDS)[:, None] & here[None, :]
@@ -172,7 +166,7 @@ def fold_second(  # type: ignore[no-untyped-def]
     c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     here = c < h
     n = n_rows.to(tl.float64)
-    one, two = _pair(parts, c, here, h, SHARDS, SPAN)
+    one, two = pair(parts, c, here, h, SHARDS, SPAN)
     one, two = one / n, two / n
     mean = one + tl.load(y + c, mask=here, other=0.0).to(tl.float64)
     variance = tl.maximum(two - one * one, 0.0)
@@ -203,7 +197,7 @@ def last_layer(  # type: ignore[no-untyped-def]
     a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
     a = tl.maximum(a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :], 0.0)
     if DROP:
-        a = tl.where(_drop(i, c, seed + 1, threshold, h), a * scale, 0.0)
+        a = tl.where(drop(i, c, seed + 1, threshold, h), a * scale, 0.0)
     weight = tl.load(w3 + c, mask=c < h, other=0.0)
     logit = tl.sum(a * weight[None, :], 1) + tl.load(b3)
     decay = tl.exp(-tl.abs(logit))
@@ -214,7 +208,7 @@ def last_layer(  # type: ignore[no-untyped-def]
 
 
 @jit
-def _tf32(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+def tf32(x, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
     """Up by half of tf32's last bit, where a product is in tf32.
 
     WHY: tensor cores cut an operand's other 13 bits off; now they round, as cuBLAS has them do.
@@ -238,7 +232,7 @@ def predict(  # type: ignore[no-untyped-def]
     i, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K)
     inside = (i < n_rows)[:, None] & (k < P)[None, :]
     x = tl.load(z + i.to(tl.int64)[:, None] * P + k[None, :], mask=inside, other=0.0)
-    x = _tf32(x - tl.load(centre + k, mask=k < P, other=0.0)[None, :], PRECISION)
+    x = tf32(x - tl.load(centre + k, mask=k < P, other=0.0)[None, :], PRECISION)
     out = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, h2, COLS):
         n = start + tl.arange(0, COLS)
@@ -251,189 +245,7 @@ def predict(  # type: ignore[no-untyped-def]
             w = tl.load(V2 + n[None, :] * h1 + c[:, None], mask=here, other=0.0)
             a = tl.dot(x, v, input_precision=PRECISION)
             a = tl.maximum(a + tl.load(c1 + c, mask=c < h1, other=0.0)[None, :], 0.0)
-            total = tl.dot(_tf32(a, PRECISION), w, total, input_precision=PRECISION)
+            total = tl.dot(tf32(a, PRECISION), w, total, input_precision=PRECISION)
         total = tl.maximum(total + tl.load(c2 + n, mask=n < h2, other=0.0)[None, :], 0.0)
         out += tl.sum(total * tl.load(w3 + n, mask=n < h2, other=0.0)[None, :], 1)
     tl.store(logits + i, out + tl.load(b3), mask=i < n_rows)
-
-
-# ---- backward ------------------------------------------------------------------------------
-
-
-@jit
-def _behind(  # type: ignore[no-untyped-def]
-    x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h: tl.constexpr, DROP: tl.constexpr
-):
-    """The slope behind ReLU and Dropout at elements x of y, before w3: (BLOCK, COLS)."""
-    a = tl.load(A2 + c, mask=c < h, other=0.0)[None, :] * x
-    on = a + tl.load(c2 + c, mask=c < h, other=0.0)[None, :] > 0
-    slope = tl.load(slopes + i, mask=i < n_rows, other=0.0)
-    if DROP:
-        on &= _drop(i, c, seed + 1, threshold, h)
-        slope *= scale
-    return tl.where(on, slope[:, None], 0.0)
-
-
-@jit
-def last_sums(  # type: ignore[no-untyped-def]
-    y, A2, c2, slopes, losses, parts, sums, seed, threshold, scale, n_rows,
-    h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
-    """Over rows: sums of the slope g and of g y for each column; of losses and slopes."""
-    c = tl.program_id(1) * COLS + tl.arange(0, COLS)
-    one, two = tl.zeros((BLOCK, COLS), tl.float32), tl.zeros((BLOCK, COLS), tl.float32)
-    loss, bias = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
-        i = block * BLOCK + tl.arange(0, BLOCK)
-        there = (i < n_rows)[:, None] & (c < h)[None, :]
-        at = i.to(tl.int64)[:, None] * h + c[None, :]
-        x = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
-        g = _behind(x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h, DROP)
-        one += g
-        two += g * x
-        if tl.program_id(1) == 0:
-            loss += tl.load(losses + i, mask=i < n_rows, other=0.0)
-            bias += tl.load(slopes + i, mask=i < n_rows, other=0.0)
-    shard = tl.program_id(0)
-    tl.store(parts + shard * 2 * h + c, tl.sum(one, 0), mask=c < h)
-    tl.store(parts + shard * 2 * h + h + c, tl.sum(two, 0), mask=c < h)
-    if tl.program_id(1) == 0:
-        tl.store(sums + shard * 2, tl.sum(loss, 0))
-        tl.store(sums + shard * 2 + 1, tl.sum(bias, 0))
-
-
-@jit
-def fold_last(  # type: ignore[no-untyped-def]
-    parts, sums, w3, exact, c2, dgamma2, dbeta2, dw3, db3, coefficients, total, n_rows,
-    SHARDS: tl.constexpr, SPAN: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Gradients of the last layer and BN2, and what `last_backward` multiplies by."""
-    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    here = c < h
-    n = n_rows.to(tl.float64)
-    one, two = _pair(parts, c, here, h, SHARDS, SPAN)
-    mean = tl.load(exact + c, mask=here, other=0.0)
-    inverse = tl.load(exact + h + c, mask=here, other=0.0)
-    A = tl.load(exact + 2 * h + c, mask=here, other=0.0)
-    weight = tl.load(w3 + c, mask=here, other=0.0).to(tl.float64)
-    dbeta, dgamma = weight * one, weight * inverse * (two - mean * one)
-    dweight = A * two + tl.load(c2 + c, mask=here, other=0.0).to(tl.float64) * one
-    tl.store(dbeta2 + c, dbeta.to(tl.float32), mask=here)
-    tl.store(dgamma2 + c, dgamma.to(tl.float32), mask=here)
-    tl.store(dw3 + c, dweight.to(tl.float32), mask=here)
-    slope = -A * inverse * dgamma / n
-    tl.store(coefficients + c, (A * weight).to(tl.float32), mask=here)
-    tl.store(coefficients + h + c, slope.to(tl.float32), mask=here)
-    constant = -A / n * dbeta - slope * mean
-    tl.store(coefficients + 2 * h + c, constant.to(tl.float32), mask=here)
-    if tl.program_id(0) == 0:
-        s = tl.arange(0, SPAN)
-        loss = tl.load(sums + 2 * s, mask=s < SHARDS, other=0.0).to(tl.float64)
-        bias = tl.load(sums + 2 * s + 1, mask=s < SHARDS, other=0.0).to(tl.float64)
-        tl.store(total, tl.load(total) + tl.sum(loss, 0) / n)
-        tl.store(db3, tl.sum(bias, 0).to(tl.float32))
-
-
-@jit
-def last_backward(  # type: ignore[no-untyped-def]
-    y, A2, c2, slopes, coefficients, seed, threshold, scale, n_rows,
-    h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr,
-):  # fmt: skip
-    """Turn y into its gradient: per column alpha g + slope y + constant, g behind ReLU."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    c = tl.program_id(1) * COLS + tl.arange(0, COLS)
-    there = (i < n_rows)[:, None] & (c < h)[None, :]
-    at = y + i.to(tl.int64)[:, None] * h + c[None, :]
-    x = tl.load(at, mask=there, other=0.0).to(tl.float32)
-    g = _behind(x, i, c, A2, c2, slopes, seed, threshold, scale, n_rows, h, DROP)
-    alpha = tl.load(coefficients + c, mask=c < h, other=0.0)[None, :]
-    slope = tl.load(coefficients + h + c, mask=c < h, other=0.0)[None, :]
-    constant = tl.load(coefficients + 2 * h + c, mask=c < h, other=0.0)[None, :]
-    tl.store(at, alpha * g + slope * x + constant, mask=there)
-
-
-@jit
-def first_backward(  # type: ignore[no-untyped-def]
-    dx1, x1, z, mean, V1, dz, parts, scale, n_rows,
-    P: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr,
-    PRECISION: tl.constexpr,
-):  # fmt: skip
-    """The product da V1 (B, P) and, over rows, da^T [z - mean, 1]; da is dx1 where x1 > 0."""
-    k, c = tl.arange(0, K), tl.arange(0, COLS)
-    inside = (c < h)[:, None] & (k < P)[None, :]
-    w = _tf32(tl.load(V1 + c[:, None] * P + k[None, :], mask=inside, other=0.0), PRECISION)
-    total = tl.zeros((COLS, K), tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(n_rows, BLOCK), tl.num_programs(0)):
-        i = block * BLOCK + tl.arange(0, BLOCK)
-        there = (i < n_rows)[:, None] & (c < h)[None, :]
-        at = i.to(tl.int64)[:, None] * h + c[None, :]
-        on = tl.load(x1 + at, mask=there, other=0.0) > 0
-        da = tl.load(dx1 + at, mask=there, other=0.0).to(tl.float32) * scale
-        da = _tf32(tl.where(on, da, 0.0), PRECISION)
-        x = _tf32(_centred(z, mean, i, i < n_rows, P, K), PRECISION)
-        x = tl.where((k == K - 1)[None, :], 1.0, x)
-        at = i.to(tl.int64)[:, None] * P + k[None, :]
-        mine = (i < n_rows)[:, None] & (k < P)[None, :]
-        tl.store(dz + at, tl.dot(da, w, input_precision=PRECISION), mask=mine)
-        total += tl.dot(tl.trans(da), x, input_precision=PRECISION)
-    at = parts + tl.program_id(0) * h * K + c[:, None] * K + k[None, :]
-    tl.store(at, total, mask=(c < h)[:, None])
-
-
-@jit
-def fold_first_backward(  # type: ignore[no-untyped-def]
-    parts, mean, centre, exact, spread, W1, dW1, dgamma1, dbeta1, pulls, n_shards, n_rows,
-    H: tl.constexpr, P: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Gradients of one column of the first layer, and how hard its BN1 pulls at z: (2, h)."""
-    c, k = tl.program_id(0), tl.arange(0, K)
-    total = tl.zeros((BLOCK, K), tl.float64)
-    for start in range(0, n_shards, BLOCK):
-        s = start + tl.arange(0, BLOCK)
-        at = (s * h + c)[:, None] * K + k[None, :]
-        total += tl.load(parts + at, mask=(s < n_shards)[:, None], other=0.0).to(tl.float64)
-    sums = tl.sum(total, 0)
-    bias = tl.sum(tl.where(k == K - 1, sums, 0.0), 0)
-    off = tl.load(mean + k).to(tl.float64) - tl.load(centre + k)
-    centred = tl.where(k < H, sums + bias * off, 0.0)  # sum of da (z - its mean)
-    w = tl.load(W1 + c * H + k, mask=k < H, other=0.0).to(tl.float64)
-    inverse, A = tl.load(exact + c), tl.load(exact + h + c)
-    dgamma = inverse * tl.sum(w * centred, 0)
-    dw = A * (centred - dgamma * inverse * tl.load(spread + c * K + k))
-    tl.store(dW1 + c * H + k, dw.to(tl.float32), mask=k < H)
-    tl.store(dgamma1 + c, dgamma.to(tl.float32))
-    tl.store(dbeta1 + c, bias.to(tl.float32))
-    tl.store(pulls + c, (A * dgamma * inverse / n_rows).to(tl.float32))
-    tl.store(pulls + h + c, (A * bias / n_rows).to(tl.float32))
-
-
-@jit
-def pull_kernel(  # type: ignore[no-untyped-def]
-    W1, pulls, M, v, H: tl.constexpr, K: tl.constexpr, h: tl.constexpr, BLOCK: tl.constexpr
-):
-    """What BN1 of all columns takes off a row's gradient: (z - mean) M + v."""
-    k, j = tl.arange(0, K), tl.arange(0, K)
-    matrix, vector = tl.zeros((K, K), tl.float32), tl.zeros((BLOCK, K), tl.float32)
-    for start in range(0, h, BLOCK):
-        c = start + tl.arange(0, BLOCK)
-        inside = (c < h)[:, None] & (k < H)[None, :]
-        w = tl.load(W1 + c[:, None] * H + k[None, :], mask=inside, other=0.0)
-        pull = tl.load(pulls + c, mask=c < h, other=0.0)
-        matrix += tl.dot(tl.trans(w * pull[:, None]), w, input_precision="ieee")
-        vector += w * tl.load(pulls + h + c, mask=c < h, other=0.0)[:, None]
-    tl.store(M + j[:, None] * K + k[None, :], matrix)
-    tl.store(v + k, tl.sum(vector, 0))
-
-
-@jit
-def add_pull(  # type: ignore[no-untyped-def]
-    dz, z, mean, M, v, n_rows, P: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Take (z - mean) M + v off dz."""
-    i, k, j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K), tl.arange(0, K)
-    x = _centred(z, mean, i, i < n_rows, P, K)
-    matrix = tl.load(M + j[:, None] * K + k[None, :])
-    inside = (i < n_rows)[:, None] & (k < P)[None, :]
-    at = dz + i.to(tl.int64)[:, None] * P + k[None, :]
-    pull = tl.dot(x, matrix, input_precision="tf32x3") + tl.load(v + k)[None, :]
-    tl.store(at, tl.load(at, mask=inside, other=0.0) - pull, mask=inside)
