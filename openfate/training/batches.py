@@ -56,12 +56,14 @@ class Rows:
 
     @classmethod
     def of(cls, ids: Table, y: Table, device: torch.device | str = "cpu") -> Rows:
-        """Ids (B, d) and labels (B,), arrays or tensors; those on a device are not looked at."""
+        """Ids (B, d) and labels (B,), arrays or tensors.
+
+        Labels on a device, and ids of 32 bits there, are not looked at: the host does not wait.
+        """
         _check_shapes(ids, y)
         ids, y = _on_host(ids), _on_host(y)
         labels = None
-        if not isinstance(ids, Tensor):
-            _check_width(ids)
+        _check_width(ids)
         if not isinstance(y, Tensor):
             check_labels(y)
             labels = y = y.astype(np.float32)
@@ -136,8 +138,12 @@ def _kind(table: Table) -> str:
     return "f" if table.is_floating_point() else "c" if table.is_complex() else "i"
 
 
-def _check_width(ids: NDArray[Any]) -> None:
+def _check_width(ids: Table) -> None:
     """Refuse ids that would become others as int32, which is how they travel."""
+    if isinstance(ids, Tensor):  # on a device
+        if ids.dtype != torch.int64 or not len(ids):
+            return
+        ids = torch.stack(torch.aminmax(ids)).cpu().numpy()  # WHY: so the host waits once
     wide = {"int64": np.uint64, "uint64": np.uint64, "uint32": np.uint32}.get(ids.dtype.name)
     # WHY: seen without a sign, a negative id is a large one: a single pass finds both.
     if wide is None or not len(ids) or ids.view(wide).max() < 2**31:

@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openfate.errors import InputError
-from openfate.training.batches import Batch, Rows, array_batches, prepared, read_ahead
+from openfate.training.batches import (
+    Batch,
+    Rows,
+    _check_width,
+    array_batches,
+    prepared,
+    read_ahead,
+)
 
 IDS = np.array([[0, 5], [1, 5], [0, 7], [2, 6], [1, 6]], np.int32)
 Y = np.array([0, 1, 1, 0, 1])
@@ -57,6 +64,16 @@ def test_rows_wait_until_they_are_there(device):
     rows.wait()
     assert rows.ids.dtype == torch.int32 and rows.ids.tolist() == IDS.tolist()
     assert rows.y.tolist() == rows.labels.tolist() == Y.tolist() and len(rows) == 5
+
+
+@pytest.mark.parametrize("shift", [2**32, -(2**32)])
+def test_wide_ids_of_tensors_are_named(device, shift):
+    ids = torch.from_numpy(IDS).to(device, torch.int64)
+    at = -1 if shift > 0 else 0
+    with pytest.raises(InputError, match=f"feature id {ids.unique()[at] + shift}: ids "):
+        Batch.of(ids + shift, torch.from_numpy(Y).to(device), device)
+    with pytest.raises(InputError, match=f"feature id {ids.unique()[at] + shift}: ids "):
+        _check_width(ids + shift)  # as one that is on a device
 
 
 def test_bad_labels_of_tensors_are_named(device):
