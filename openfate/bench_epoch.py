@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import resource
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -135,7 +136,8 @@ def _peak_bytes(device: str) -> int:
     """What the run held at most: on the GPU, or in this process."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 # ---- drawing rows --------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def logits(net: Network, z: Tensor) -> Tensor:
     V2, out, precise = w.W2 * A2[:, None], z.new_empty(len(z)), _precise()
     if not precise:
         for V in (V1, V2):
-            V.view(torch.int32).add_(0x1000)  # rounded to tf32 where tensor cores cut: see `_tf32`
+            V.view(torch.int32).add_(0x1000)  # rounded to tf32 where tensor cores cut: see `tf32`
     rows, cols, warps = PREDICT_PRECISE if precise else PREDICT
     forward.predict[(triton.cdiv(len(z), rows),)](
         z, centre, V1, c1, V2, c2, w.w3, w.b3, out, len(z),

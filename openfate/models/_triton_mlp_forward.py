@@ -227,7 +227,7 @@ def predict(  # type: ignore[no-untyped-def]
     """relu(relu((z - centre) V1^T + c1) V2^T + c2) w3 + b3 of BLOCK rows; no layer is stored.
 
     COLS columns of the second layer at a time; STEP columns of the first, computed anew for each.
-    Weights come as `_tf32` has them.
+    Weights come as `tf32` has them.
     """
     i, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, K)
     inside = (i < n_rows)[:, None] & (k < P)[None, :]

@@ -218,11 +218,9 @@ def array_batches(
     return epoch
 
 
-def prepared(
-    batches: Batches, make: Callable[[Table, Table], T], n_ahead: int = 2, least: int = 1
-) -> Iterator[T]:
-    """What `make` makes of batches of `least` rows or more, `n_ahead` of them in advance."""
-    made = (make(ids, y) for ids, y in pairs(batches) if len(ids) >= least)
+def prepared(batches: Batches, make: Callable[[Table, Table], T], n_ahead: int = 2) -> Iterator[T]:
+    """What `make` makes of the batches that have rows, `n_ahead` of them in advance."""
+    made = (make(ids, y) for ids, y in pairs(batches) if len(ids))
     return read_ahead(made, n_ahead) if n_ahead else made
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ from openfate.data.seeds import checked_seed
 from openfate.errors import InputError, OpenFATEError
 from openfate.graph.aggregate import full_precision
 from openfate.graph.bipartite import Bipartite, Edges, touched_features
-from openfate.models.backbone import Backbone
 from openfate.models.extrapolator import GCN
 from openfate.models.fate import FATE, field_means
 from openfate.training.dropedge import drop_edges
@@ -32,8 +31,8 @@ from openfate.training.history import BestWeights, Epoch, History
 from openfate.training.losses import mean_loss
 from openfate.training.masking import k_shot, leave_out, n_fold
 from openfate.training.optim import LeanAdam
-from openfate.training.rows import Rows, check_rows
-from openfate.training.settings import Settings
+from openfate.training.rows import Rows, check_fields, check_rows
+from openfate.training.settings import Settings, cuda_devices, usable_device
 
 __all__ = ["Epoch", "History", "train"]
 
@@ -99,7 +98,7 @@ def train(
         without training rows ends with the mean embedding of its field, or zero, and is listed in
         `History.untrained`.
     seed
-        Of masks, DropEdge and mini-batches; the model's start is drawn when it is made.
+        Of masks, DropEdge, Dropout and mini-batches; the model's start is drawn when it is made.
     device
         Where to train; the model is moved there.
     on_step
@@ -125,6 +124,7 @@ def train(
     later = None
     if validation is not None:
         later = check_rows(model, settings.loss, "validation", *validation)
+    device, seed = usable_device(device), checked_seed(seed)
     model.to(device)
     run = _Run(model, rows, settings, field_of, seed, device)
     backbone = LeanAdam([model.W, *model.backbone.parameters()], settings.lr)
@@ -132,8 +132,8 @@ def train(
     extrapolator = LeanAdam(omega, settings.lr_extrapolator)
     views = run.validation_views(later) if later is not None else None
 
-    history, started = History(untrained=run.untrained.tolist()), time.perf_counter()
-    try:
+    history = History(untrained=run.untrained.tolist())
+    with run.running(history):
         for number in range(1, settings.epochs + 1):
             losses = []
             model.train()
@@ -158,28 +158,13 @@ def train(
                         losses.append(loss.detach())
                 if settings.async_updates:
                     extrapolator.step()  # omega: once, with the accumulated gradient
-            run.end_of_epoch(number, float(torch.stack(losses).mean()), views, history)
+            run.end_of_epoch(number, losses, views, history)
             if on_step is not None:
                 on_step(history.epochs[-1])
             if run.out_of_patience(history):
                 history.stopped_early = True
                 break
-    finally:  # also when interrupted: what was best so far is what the caller has
-        run.restore_best()
-        history.seconds = time.perf_counter() - started
     return history
-
-
-def _check_backbone(
-    backbone: Backbone, field_of: Tensor | None, settings: Settings, least_rows: int
-) -> None:
-    """Refuse rows and settings that the backbone cannot be trained with."""
-    if backbone.n_fields is not None and field_of is None:
-        raise InputError(
-            f"this {backbone.name} sums fields apart: give field_of, the field of each feature."
-        )
-    if settings.batch_size is not None and settings.batch_size < least_rows:
-        raise InputError("batch_size=1: BatchNorm needs two rows or more at a time.")
 
 
 class _Run:
@@ -192,22 +177,18 @@ class _Run:
         settings: Settings,
         field_of: NDArray[np.integer] | None,
         seed: int,
-        device: torch.device | str,
+        device: torch.device,
     ) -> None:
         X = rows.X
-        if field_of is not None and len(field_of) != X.n_features:
-            raise InputError(f"field_of has {len(field_of)} entries for {X.n_features} features.")
-        if field_of is not None and np.min(field_of, initial=0) < 0:
-            raise InputError(f"field_of has {np.min(field_of)}: fields are numbered from 0.")
-        seed = checked_seed(seed)
         self.model, self.rows, self.X = model, rows, X
-        self.settings, self.device = settings, device
-        self.field_of = None if field_of is None else torch.tensor(np.asarray(field_of, np.int64))
+        self.settings, self.device, self.seed = settings, device, seed
+        self.field_of = check_fields(model, field_of)
         # WHY: BatchNorm has no variance of a single row.
         self.least_rows = 2 if any(isinstance(m, BatchNorm1d) for m in model.modules()) else 1
         if X.n_rows < self.least_rows:
             raise InputError("one training row: BatchNorm needs two or more.")
-        _check_backbone(model.backbone, self.field_of, settings, self.least_rows)
+        if settings.batch_size is not None and settings.batch_size < self.least_rows:
+            raise InputError("batch_size=1: BatchNorm needs two rows or more at a time.")
         self.mask_rng = torch.Generator().manual_seed(seed)
         self.edge_rng = torch.Generator(device).manual_seed(seed + 1)
         self.row_rng = np.random.default_rng([seed, 2])
@@ -218,6 +199,19 @@ class _Run:
                 model.W[self.untrained] = 0  # nothing will ever train their random start
         self.fixed_masks = self._draw() if settings.masking == "leave_out" else None
         self.whole = self._batch(None) if settings.batch_size is None else None
+
+    @contextmanager
+    def running(self, history: History) -> Iterator[None]:
+        """The epochs.  In the end, also when interrupted, the caller has what was best so far."""
+        started = time.perf_counter()
+        # WHY: fork_rng, because Dropout draws from torch's own generator.
+        with torch.random.fork_rng(cuda_devices(self.device)):
+            torch.manual_seed(self.seed + 2)
+            try:
+                yield
+            finally:
+                self.restore_best()
+                history.seconds = time.perf_counter() - started
 
     def _draw(self) -> Tensor:
         """Masks (S, D) of one iteration."""
@@ -295,8 +289,8 @@ class _Run:
         ids: Tensor | None = None,
     ) -> Tensor:
         """The loss of one mask, or the mean of several."""
-        mixed, device = self.settings.mixed_precision, torch.device(self.device)
-        with torch.autocast(device.type, torch.bfloat16) if mixed else nullcontext():
+        mixed = self.settings.mixed_precision
+        with torch.autocast(self.device.type, torch.bfloat16) if mixed else nullcontext():
             # WHY: backward of index_select is half as long as that of W[ids].
             W = None if ids is None else self.model.W.index_select(0, ids)
             outputs = self.model(X, kept, edges, W)
@@ -344,13 +338,19 @@ class _Run:
         return float(torch.stack(losses).mean())
 
     def end_of_epoch(
-        self, number: int, train_loss: float, views: _Validation | None, history: History
+        self, number: int, losses: list[Tensor], views: _Validation | None, history: History
     ) -> None:
         """Note the losses, and the weights if they are the best so far."""
         settings = self.settings
+        if not losses:
+            raise InputError(
+                f"batch_size={settings.batch_size}: no mini-batch has {self.least_rows} rows or "
+                "more and a weight; choose a larger one."
+            )
+        train_loss = float(torch.stack(losses).mean())
         validation_loss = math.nan if views is None else self.validation_loss(views)
-        losses = [train_loss] if views is None else [train_loss, validation_loss]
-        bad = next((loss for loss in losses if not math.isfinite(loss)), None)
+        told = [train_loss] if views is None else [train_loss, validation_loss]
+        bad = next((loss for loss in told if not math.isfinite(loss)), None)
         if bad is not None:
             raise OpenFATEError(
                 f"training diverged: the loss of epoch {number} is {bad}. "
@@ -382,9 +382,10 @@ class _Run:
         trained = torch.from_numpy(self.X.feature_degree > 0).to(self.device)
         with torch.no_grad():
             # field_means takes the first rows of W as the known ones: put the trained ones there.
-            order = torch.argsort(~trained, stable=True)
-            means = field_means(self.model.W[order][: int(trained.sum())], fields[order])
-            self.model.W[order[int(trained.sum()) :]] = means[int(trained.sum()) :]
+            order, n = torch.argsort(~trained, stable=True), int(trained.sum())
+            H = self.model.backbone.width  # own columns stay zero
+            W = self.model.W[order[:n], :H]
+            self.model.W[order[n:], :H] = field_means(W, fields[order])[n:]
 
     def _target(self, y: NDArray[Any], weight: NDArray[np.float64] | None) -> _Target:
         """Targets on the device, floating ones in the model's precision."""

@@ -17,9 +17,9 @@ from typing import Literal
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from openfate.training.metrics import log_loss, probabilities, weighted_mean
+from openfate.training.metrics import log_loss, weighted_mean
 
-__all__ = ["Loss", "mean_loss", "predictions"]
+__all__ = ["Loss", "mean_loss"]
 
 Loss = Literal["log_loss", "multilabel", "squared_error", "absolute_error"]
 
@@ -43,22 +43,3 @@ def mean_loss(loss: Loss, outputs: Tensor, y: Tensor, weight: Tensor | None = No
     else:
         each = (outputs - y).square() if loss == "squared_error" else (outputs - y).abs()
     return weighted_mean(each, weight)
-
-
-def predictions(loss: Loss, outputs: Tensor) -> Tensor:
-    """What outputs (N, C) predict.
-
-    Probabilities of the classes (N, C) for "log_loss" (two columns where C = 1) and of each label
-    (N, K) for "multilabel"; numbers (N,) for errors.
-
-    Examples
-    --------
-    >>> import torch
-    >>> predictions("multilabel", torch.zeros(1, 3))
-    tensor([[0.5000, 0.5000, 0.5000]])
-    >>> predictions("squared_error", torch.tensor([[2.0], [3.0]]))
-    tensor([2., 3.])
-    """
-    if loss == "log_loss":
-        return probabilities(outputs)
-    return outputs.sigmoid() if loss == "multilabel" else outputs[..., 0]

@@ -79,6 +79,6 @@ def leave_out(n_features: int, share: float, generator: torch.Generator) -> Tens
     if not 0 <= share <= 1:
         raise InputError(f"left_out={share} is not a share of the features: choose from 0 to 1.")
     kept = torch.ones(1, n_features, dtype=torch.bool)
-    n_hidden = n_features - int((1 - share) * n_features)
+    n_hidden = math.ceil(round(share * n_features, 6))  # WHY: .07 of 100 is a little more than 7
     kept[0, torch.randperm(n_features, generator=generator)[:n_hidden]] = False
     return kept

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 from openfate.models.fate import FATE
 from openfate.training.losses import Loss
 
-__all__ = ["Rows", "check_rows"]
+__all__ = ["Rows", "check_fields", "check_rows"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,22 @@ def check_rows(
     if n_outputs != 1:
         raise InputError(f"loss={loss!r} needs a model of one output, not of {n_outputs}.")
     return Rows(X, _numbers(name, target, model.W.dtype), weights)
+
+
+def check_fields(model: FATE, field_of: NDArray[np.integer] | None) -> Tensor | None:
+    """(D,) int64 the field of each feature; None where it is not given, nor needed."""
+    backbone, n_features = model.backbone, len(model.W)
+    if field_of is None:
+        if backbone.n_fields is not None:
+            raise InputError(
+                f"this {backbone.name} sums fields apart: give field_of, the field of each feature."
+            )
+        return None
+    if len(field_of) != n_features:
+        raise InputError(f"field_of has {len(field_of)} entries for {n_features} features.")
+    if np.min(field_of, initial=0) < 0:
+        raise InputError(f"field_of has {np.min(field_of)}: fields are numbered from 0.")
+    return torch.tensor(np.asarray(field_of, np.int64))
 
 
 _WANTED: dict[Loss, tuple[int, str, str]] = {

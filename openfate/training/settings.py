@@ -31,6 +31,10 @@ _LEAST = {"n_folds": 2, "n_draws": 1, "epochs": 1, "n_kept": 1, "batch_size": 1,
 _REAL = {"drop_edge": 1.0, "left_out": 1.0, "lr": 1e12, "lr_extrapolator": 1e12}
 
 
+_FLAGS = (
+    *("reference_folds", "drop_edge_directed", "async_updates", "accumulate_backbone"),
+    *("overwrite_hidden", "redraw_validation", "mixed_precision"),
+)
 _OPTIONAL = ("n_kept", "batch_size", "patience")  # None has a meaning
 
 
@@ -78,6 +82,11 @@ def usable_device(device: torch.device | str) -> torch.device:
             f"device={device!r} is not there: choose 'cpu' or, where torch sees a GPU, 'cuda'."
         )
     return at
+
+
+def cuda_devices(device: torch.device) -> list[torch.device]:
+    """Those whose random numbers a run draws from, beside the CPU's."""
+    return [device] if device.type == "cuda" else []
 
 
 @dataclass(frozen=True)
@@ -153,6 +162,7 @@ class Settings:
             if (value := getattr(self, name)) not in choices:
                 raise InputError(f"{name}={value!r} is unknown: choose one of {choices}.")
         _check_numbers(self, _LEAST, _REAL)
+        _check_flags(self, *_FLAGS)
         if self.masking == "k_shot" and self.n_kept is None:
             raise InputError(
                 "masking='k_shot' needs n_kept, the number of features or fields to keep."

@@ -29,7 +29,7 @@ from openfate.training.batches import Batches, pairs, prepared
 from openfate.training.checkpoint import Checkpoint
 from openfate.training.engine import Seeds, make_engine, make_predictor
 from openfate.training.metrics import StreamingAUC
-from openfate.training.settings import EngineName, StreamSettings, usable_device
+from openfate.training.settings import EngineName, StreamSettings, cuda_devices, usable_device
 
 __all__ = ["Step", "StreamHistory", "predict_stream", "train_stream"]
 
@@ -89,8 +89,8 @@ def train_stream(
     device
         Where to train; the model is moved there.
     resume
-        A checkpoint of the same run, made with the same settings (but for `epochs`), seed and
-        batches: what follows is what would have followed.
+        A checkpoint of the same run, made with the same seed, batches and settings (but for
+        `epochs`, `n_ahead` and `engine`): what follows is what would have followed.
     on_step
         Called after each mini-batch.
     on_checkpoint
@@ -121,7 +121,7 @@ def train_stream(
     started = time.perf_counter()
     engine = run.engine
     # WHY: fork_rng, because Dropout draws from torch's own generator.
-    with torch.random.fork_rng(_cuda(run.device)), closing(run.batches(batches)) as stream:
+    with torch.random.fork_rng(cuda_devices(run.device)), closing(run.batches(batches)) as stream:
         try:
             for batch in stream:
                 for kept in engine.start(batch, run.next_seeds()):
@@ -142,10 +142,6 @@ def train_stream(
             "batches gave no batch of two rows or more: there was nothing to train on."
         )
     return run.history
-
-
-def _cuda(device: torch.device) -> list[torch.device]:
-    return [device] if device.type == "cuda" else []
 
 
 class _StreamRun:
@@ -303,7 +299,8 @@ def predict_stream(
     Parameters
     ----------
     batches
-        ids (B, d) and labels (B,), arrays or tensors; ids from D on are new features.
+        ids (B, d) and labels (B,), arrays or tensors; ids from D on are new features.  One without
+        rows is passed over.
     drop_new
         Leave the new features out, the control that tells what extrapolation adds.
     n_ahead

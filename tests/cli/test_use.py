@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import time
 
 import numpy as np
 import polars as pl
 import pytest
+from interrupted import interrupted
 
-from cli.tables import QUICK, digest, people, process
+from cli.tables import QUICK, digest, process
 from openfate.scores import classification_scores
 
 # ---- predict -------------------------------------------------------------------------------------
@@ -205,17 +204,13 @@ def test_evaluate_takes_another_target(tables, fitted, openfate):
 
 
 def test_ctrl_c_leaves_everything_as_it_was(tables, bundle, tmp_path):
-    pl.concat([people(200, 3, later=True)] * 5000).write_csv(tmp_path / "many.csv")
     before, files = digest(bundle), set(tmp_path.iterdir())
-    fit = process("fit", tables / "train.csv", "--target", "rich", "--epochs", 10**6, "--patience",
-                  10**6, "--out", tmp_path / "new")  # fmt: skip
-    observe = process("observe", bundle, tmp_path / "many.csv", "--batch-rows", 100)
-    time.sleep(10)  # both need some seconds of imports, and would then run for minutes
-    fit.send_signal(signal.SIGINT)
-    observe.send_signal(signal.SIGINT)
-    assert fit.communicate() == ("", "openfate: interrupted; nothing was written.\n")
-    assert observe.communicate() == ("", "openfate: interrupted; the bundle is as it was.\n")
-    assert (fit.returncode, observe.returncode) == (130, 130)
+    words = ("fit", tables / "train.csv", "--target", "rich", "--out", tmp_path / "new")
+    fit = interrupted("openfate.openworld.members", "logits_of", 40, *words)
+    words = ("observe", bundle, tables / "later.csv", "--batch-rows", 10)
+    observe = interrupted("openfate.bank", "FeatureBank.observe", 3, *words)
+    assert fit == (130, "", "openfate: interrupted; nothing was written.\n")
+    assert observe == (130, "", "openfate: interrupted; the bundle is as it was.\n")
     assert (digest(bundle), set(tmp_path.iterdir())) == (before, files)
 
 

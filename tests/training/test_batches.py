@@ -83,9 +83,9 @@ def test_bad_labels_of_tensors_are_named(device):
         Batch.of(torch.zeros(2, 2, device=device), torch.zeros(2), device)
 
 
-def test_short_batches_are_passed_over():
-    lengths = [len(b) for b in prepared(array_batches(IDS, Y, 2)(1), Batch.of, n_ahead=0, least=2)]
-    assert lengths == [2, 2]
+def test_empty_batches_are_passed_over():
+    batches = [(IDS[:n], Y[:n]) for n in (0, 2, 0, 1)]
+    assert [len(batch) for batch in prepared(batches, Batch.of, n_ahead=0)] == [2, 1]
 
 
 # ---- reading ahead -------------------------------------------------------------------------
