@@ -6,6 +6,7 @@ goes out through `on_step`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -235,10 +236,13 @@ class _Run:
             return
         size = self.settings.batch_size or self.X.n_rows
         order, weight = self.row_rng.permutation(self.X.n_rows), self.rows.weight
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
-            if len(rows) < self.least_rows:
-                continue
+        starts = list(range(0, len(order), size))
+        if (
+            len(order) - starts[-1] < self.least_rows
+        ):  # the last is too short: the one before has it
+            starts.pop()
+        for start, end in itertools.pairwise([*starts, len(order)]):
+            rows = order[start:end]
             if weight is None or weight[rows].any():  # a mean over no weight is not a number
                 yield self._batch(rows)
 
@@ -342,11 +346,6 @@ class _Run:
     ) -> None:
         """Note the losses, and the weights if they are the best so far."""
         settings = self.settings
-        if not losses:
-            raise InputError(
-                f"batch_size={settings.batch_size}: no mini-batch has {self.least_rows} rows or "
-                "more and a weight; choose a larger one."
-            )
         train_loss = float(torch.stack(losses).mean())
         validation_loss = math.nan if views is None else self.validation_loss(views)
         told = [train_loss] if views is None else [train_loss, validation_loss]

@@ -30,6 +30,7 @@ from openfate.graph.bipartite import Bipartite, Edges
 from openfate.models.backbone import MLP
 from openfate.models.extrapolator import GCN, GraphSAGE
 from openfate.models.fate import FATE
+from openfate.models.interactions import WideDeep
 from openfate.training.loop import train
 from openfate.training.metrics import log_loss
 from openfate.training.settings import Settings
@@ -140,6 +141,20 @@ def test_without_validation_the_last_epoch_is_left():
     assert distance(model, last[-1]) == 0
 
 
+def test_a_seed_repeats_dropout_and_leaves_the_random_numbers_of_others_alone():
+    (X, y), ends = make_rows(), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(0)
+        model = FATE(D, MLP(4, 3, dropout=0.5))
+        torch.manual_seed(len(ends))  # whatever was drawn before
+        state = torch.get_rng_state()
+        train(model, X, y, Settings(masking="none", epochs=3), seed=seed)
+        assert torch.equal(torch.get_rng_state(), state)
+        ends.append(model)
+    assert distance(ends[0], ends[1]) == 0
+    assert distance(ends[0], ends[2]) > 1e-4
+
+
 # ---- features without training rows --------------------------------------------------------
 
 
@@ -155,6 +170,13 @@ def test_untrained_features_end_at_the_mean_of_their_fields_trained_ones():
     fields = np.array([1, 1, 1, 1, 0, 0, 0, 0])
     train(model, X, y, BASE, field_of=fields)
     assert_near(model.W[1], model.W[[0, 2, 3]].mean(0), 1e-12)
+
+
+def test_an_untrained_feature_has_no_weights_of_its_own():
+    (X, y), backbone = make_rows(), WideDeep(4, 3, hidden=(5,))
+    model = FATE(D, backbone, GraphSAGE(4))
+    train(model, X, y, BASE, field_of=np.zeros(D, int))
+    assert model.W[1, :4].any() and model.W[0, 4:].any() and not model.W[1, 4:].any()
 
 
 def test_a_field_without_any_trained_feature_ends_at_zero():
@@ -262,6 +284,16 @@ def test_a_model_with_one_output_learns_a_binary_target(device):
     settings = Settings(epochs=60, n_folds=2, drop_edge=0.2)
     history = train(model, X, y, settings, validation=(X, y), device=device)
     assert history.epochs[-1].train_loss < 0.8 * history.epochs[0].train_loss
+
+
+def test_a_last_mini_batch_that_is_too_short_is_taken_into_the_one_before():
+    """BatchNorm needs two rows; the only row that counts may be the last one."""
+    X, y, _ = *make_rows(), torch.manual_seed(0)
+    model = FATE(D, MLP(4, 1, batch_norm=True))
+    settings = Settings(masking="none", loss="squared_error", batch_size=2, epochs=20)
+    rows = X.select_rows(np.arange(3)), y[:3].astype(float), settings
+    history = train(model, *rows, sample_weight=np.array([0, 0, 1.0]))
+    assert len(history.epochs) == 20
 
 
 # ---- messages ------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from openfate.training.settings import Settings
         ({"n_folds": True}, "n_folds=True: choose a whole number from 2 up."),
         ({"lr": "fast"}, "lr='fast': choose a number from 0 to 1e+12."),
         ({"lr": None}, "lr=None: choose a number from 0 to 1e+12."),
+        ({"async_updates": "no"}, "async_updates='no': choose True or False."),
+        ({"mixed_precision": 1}, "mixed_precision=1: choose True or False."),
         ({"drop_edge": True}, "drop_edge=True: choose a number from 0 to 1."),
         (
             {"loss": "hinge"},
