@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
+from openfate.bench_parts import KERNELS, part_of
 from openfate.bench_record import about
 from openfate.models import FATE, MLP, GraphSAGE
 from openfate.pyg_twin import CtrTwin
@@ -35,21 +36,6 @@ CARDINALITIES = [
     *(1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194),
     *(27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572),
 ]
-PARTS = {
-    "sort and graph": (
-        *("radix_sort", "RadixSort", "first_kernel", "number_kernel", "pieces_kernel"),
-        *("chunk_kernel", "DeviceScan", "fill_reverse"),
-    ),
-    "sums": ("features_kernel", "slots_kernel", "rows_kernel", "rows_forward", "rows_backward"),
-    "between sums": ("update_forward", "update_backward", "gather_kernel", "collect_kernel"),
-    "network, products": ("gemm", "nvjet", "cutlass"),
-    "network, passes": (
-        *("first_layer", "first_backward", "last_layer", "last_backward", "last_sums"),
-        *("column_moments", "moments", "add_pull", "predict"),
-    ),
-    "network, folding": ("fold_", "pull_kernel"),
-    "optimizer": ("_adam_kernel", "_tick_kernel", "_where_kernel", "multi_tensor"),
-}
 
 
 def sizes() -> Tensor:
@@ -89,10 +75,9 @@ def kernels(work: Callable[[], None]) -> list[tuple[str, float, int]]:
 
 
 def parts(rows: list[tuple[str, float, int]], n: int) -> dict[str, float]:
-    total = dict.fromkeys([*PARTS, "rest"], 0.0)
+    total = dict.fromkeys([*KERNELS, "other"], 0.0)
     for name, ms, _ in rows:
-        part = next((p for p, keys in PARTS.items() if any(k in name for k in keys)), "rest")
-        total[part] += ms / n
+        total[part_of(name)] += ms / n
     return total
 
 
@@ -101,9 +86,9 @@ def floors(B: int, U: int) -> dict[str, float]:
     E, P, S = B * FIELDS, 12, STEPS
     table, rows, hidden = 4 * U * P, 4 * B * P, 4 * B * HIDDEN
     bytes_of = {
-        "sort and graph": 12 * E,
-        "sums": S * (6 * 4 * E + 6 * table + 8 * rows),
-        "between sums": S * (10 * table),
+        "sort": 12 * E,
+        "sums, over edges": S * (6 * 4 * E + 6 * table + 8 * rows),
+        "sums, between": S * (10 * table),
         "network, passes": S * 7 * hidden,
         "optimizer": S * (24 * D * WIDTH + 4 * D),
     }

@@ -161,6 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "memory":
+            torch.set_num_threads(options.threads)
             return print_memory(options.case, options.bench, options.side)
         check_out(options.out)
         result = _measure(options)
@@ -235,6 +236,7 @@ def _parser() -> argparse.ArgumentParser:
     memory.add_argument("case", help="a name, or JSON")
     memory.add_argument("bench", choices=("train", "infer"))
     memory.add_argument("side", choices=("ours", "peer"))
+    memory.add_argument("--threads", type=int, default=1, help=_DEFAULT)
     return parser
 
 

@@ -18,9 +18,11 @@ from pathlib import Path
 import torch
 
 from openfate.bench_cases import CASES, Bench, Case, ClickCase, UciCase
-from openfate.errors import InputError
+from openfate.errors import InputError, OpenFATEError
 
 __all__ = ["peak_bytes", "print_memory"]
+
+UNKNOWN = 3  # the exit code of a process that cannot tell its own peak
 
 
 def peak_bytes(case: Case, bench: Bench, side: str) -> int | None:
@@ -30,12 +32,18 @@ def peak_bytes(case: Case, bench: Bench, side: str) -> int | None:
     kind = "uci" if isinstance(case, UciCase) else "clicks"
     text = json.dumps({"kind": kind, **asdict(case)})
     command = [sys.executable, "-m", "openfate.bench", "memory", text, bench, side]
+    command += ["--threads", str(torch.get_num_threads())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
+    if done.returncode == 0:
+        return int(done.stdout)
+    if done.returncode == UNKNOWN:
+        return None
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    raise OpenFATEError(f"memory of {side} could not be measured: {last}")
 
 
 def print_memory(case: str, bench: Bench, side: str) -> int:
-    """Run a side and print its peak memory; 1 where the system does not tell."""
+    """Run a side and print its peak memory; `UNKNOWN` where the system does not tell."""
     big = _case_of(case)
     if big.device == "cuda":
         print(_gpu_bytes(big, bench, side))
@@ -46,7 +54,7 @@ def print_memory(case: str, bench: Bench, side: str) -> int:
     try:
         Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
     except OSError:
-        return 1
+        return UNKNOWN
     before = _kilobytes(status, "VmHWM")
     _run(big, bench, side, 2)
     # WHY max: Linux writes the peak down late, so two readings may shrink by some pages.

@@ -27,21 +27,30 @@ from openfate.training.metrics import log_loss
 from openfate.training.optim import LeanAdam, RowAdam
 
 __all__ = [
+    "KERNELS",
     "click_parts",
     "click_prediction_parts",
     "kernel_parts",
+    "part_of",
     "table_parts",
     "table_prediction_parts",
 ]
 
 Rows = Sequence[tuple[NDArray[np.int32], NDArray[np.int64]]]
 
-# Words in the names of kernels; the first part that has one of them takes the kernel.
-_KERNELS = {
-    "optimizer": ("adam", "tick", "where_kernel"),
-    "sort": ("sort", "slots", "first_kernel", "number", "pieces", "chunk", "scan"),
-    "sums": ("rows_", "features_kernel", "gather", "collect", "update_", "embedding_bag", "pull"),
-    "network": ("moments", "fold_", "layer", "backward", "gemm", "cutlass", "nvjet", "predict"),
+# Words in the names of kernels; the first part that has one of them takes the kernel.  A part that
+# is split has its name before the comma.
+KERNELS = {
+    "optimizer": ("adam", "_tick_kernel", "_where_kernel", "multi_tensor"),
+    "sort": (
+        *("sort", "first_kernel", "number_kernel", "pieces_kernel", "chunk_kernel", "scan"),
+        "fill_reverse",
+    ),
+    "sums, over edges": ("features_kernel", "slots_kernel", "rows_", "embedding_bag"),
+    "sums, between": ("update_", "gather_kernel", "collect_kernel"),
+    "network, folding": ("fold_", "pull_kernel"),
+    "network, products": ("gemm", "cutlass", "nvjet", "splitkreduce"),
+    "network, passes": ("moments", "layer", "backward", "last_sums", "add_pull", "predict"),
 }
 
 
@@ -64,13 +73,11 @@ class _Watch:
         return {part: round(seconds / repeats * 1e3, 3) for part, seconds in self.total.items()}
 
 
-def _there_and_back(
-    watch: _Watch, model: FATE, z: Tensor, y: Tensor, name: str = "network"
-) -> None:
+def _there_and_back(watch: _Watch, model: FATE, z: Tensor, y: Tensor) -> None:
     """The network from the sums z and back to them, and from there back to the embeddings."""
     leaf = z.detach().requires_grad_()
     log_loss(model.backbone(leaf), y).backward()  # type: ignore[no-untyped-call]
-    watch(name)
+    watch("network")
     z.backward(leaf.grad)  # type: ignore[no-untyped-call]
     watch("sums")
 
@@ -164,10 +171,19 @@ def kernel_parts(run: Callable[[], object], n_batches: int) -> dict[str, float]:
             run()
     total: dict[str, float] = {}
     for event in told.key_averages():
-        part = next((p for p, words in _KERNELS.items() if _has(event.key, words)), "other")
+        part = part_of(event.key).split(",")[0]
         total[part] = total.get(part, 0.0) + event.self_device_time_total
     return {part: round(us / 1e3 / n_batches, 3) for part, us in total.items() if us > 0}
 
 
-def _has(name: str, words: tuple[str, ...]) -> bool:
-    return any(word in name.lower() for word in words)
+def part_of(kernel: str) -> str:
+    """The part of `KERNELS` that a kernel of this name belongs to, or "other".
+
+    Examples
+    --------
+    >>> part_of("fold_first_backward"), part_of("DeviceRadixSortOnesweepKernel")
+    ('network, folding', 'sort')
+    """
+    name = kernel.lower()
+    parts = (part for part, words in KERNELS.items() if any(word in name for word in words))
+    return next(parts, "other")

@@ -1,4 +1,6 @@
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,9 @@ from openfate import bench, bench_memory, bench_record, bench_scale
 from openfate.bench_cases import CASES, ClickCase, UciCase
 from openfate.bench_epoch import Drawers
 from openfate.bench_floor import Floor, Peaks, clicks_floor
+from openfate.bench_parts import part_of
 from openfate.data.clicks.synthetic import SyntheticStream
+from openfate.errors import OpenFATEError
 from openfate.graph.bipartite import Bipartite, Edges
 from openfate.models import FATE, MLP, GraphSAGE
 
@@ -146,6 +150,34 @@ def test_memory_is_measured_in_a_process_that_is_told_the_whole_case():
     n_bytes = bench_memory.peak_bytes(case, "infer", "ours")
     # W alone has 16 MB, the ids of a batch 0.6; the rest of the library is not counted.
     assert n_bytes is not None and 8e6 < n_bytes < 3e8
+
+
+@pytest.mark.parametrize(("code", "text"), [(1, "a\nMemoryError"), (-9, "")])
+def test_a_process_that_fails_is_no_unknown_peak(code, text, monkeypatch):
+    done = subprocess.CompletedProcess([], code, stdout="", stderr=text)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(OpenFATEError) as error:
+        bench_memory.peak_bytes(CASES["uci-robot"], "train", "ours")
+    why = "MemoryError" if text else "exit code -9"
+    assert str(error.value) == f"memory of ours could not be measured: {why}"
+    done.returncode = bench_memory.UNKNOWN
+    assert bench_memory.peak_bytes(CASES["uci-robot"], "train", "ours") is None
+
+
+def test_every_kernel_of_ours_is_in_the_part_of_its_file():
+    files = {
+        "models/_triton_mlp_forward.py": {"network"},
+        "models/_triton_mlp_backward.py": {"network"},
+        "models/_triton_sage_kernels.py": {"sums"},
+        "graph/_triton_kernels.py": {"sort", "sums"},
+        "training/_triton_adam.py": {"optimizer"},
+    }
+    helpers = {"drop", "centred", "pair", "tf32", "mix_bits", "keys", "random_bits", "chunks_of"}
+    for file, parts in files.items():
+        text = (Path(bench.__file__).parent / file).read_text()
+        found = set(re.findall(r"^@jit\ndef (\w+)", text, re.MULTILINE)) - helpers
+        kernels = {name for name in found if name.endswith("_kernel") or not name.startswith("_")}
+        assert kernels and {part_of(name).split(",")[0] for name in kernels} == parts, file
 
 
 def test_a_case_of_another_device_is_refused(capsys):

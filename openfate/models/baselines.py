@@ -21,7 +21,17 @@ __all__ = ["average", "cooccurrence", "knn", "pooling"]
 
 
 def average(W: Tensor, graph: Bipartite) -> Tensor:
-    """Every new feature takes the mean of all observed embeddings."""
+    """Every new feature takes the mean of all observed embeddings.
+
+    Examples
+    --------
+    >>> from openfate.data.multihot import MultiHot
+    >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 2], [1]], n_features=3))
+    >>> average(torch.tensor([[1.0], [3.0]]), graph)
+    tensor([[1.],
+            [3.],
+            [2.]])
+    """
     return torch.cat([W, W.mean(0).expand(graph.n_features - len(W), -1)])
 
 
@@ -30,6 +40,15 @@ def pooling(W: Tensor, graph: Bipartite, binary: bool = False) -> Tensor:
 
     REFERENCE: `binary` takes the plain mean of all observed features that share a row with it, once
     each.
+
+    Examples
+    --------
+    >>> from openfate.data.multihot import MultiHot
+    >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1, 2], [1, 2]], n_features=3))
+    >>> pooling(torch.tensor([[1.0], [3.0]]), graph)
+    tensor([[1.0000],
+            [3.0000],
+            [2.5000]])
     """
     n_new = graph.n_features - len(W)
     if binary:
@@ -49,6 +68,15 @@ def knn(W: Tensor, graph: Bipartite, share: float = 0.2, similarity: str = "jacc
     Similarity is Jaccard's, rows in common over rows of either.  REFERENCE:
     `similarity="cooccurrence"` counts the rows in common (the released code also takes a random
     tenth of the candidates where there are more than 200; we take them all).
+
+    Examples
+    --------
+    >>> from openfate.data.multihot import MultiHot
+    >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 2], [0, 2], [1]], n_features=3))
+    >>> knn(torch.tensor([[1.0], [3.0]]), graph)
+    tensor([[1.],
+            [3.],
+            [1.]])
     """
     if similarity not in ("jaccard", "cooccurrence"):
         raise InputError(f"similarity={similarity!r}: choose 'jaccard' or 'cooccurrence'.")

@@ -56,7 +56,6 @@ class GCN(nn.Module):
     Examples
     --------
     >>> from openfate.data.multihot import MultiHot
-    >>> from openfate.graph.bipartite import Bipartite
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], [1]], n_features=2))
     >>> GCN(width=8, n_layers=4)(torch.zeros(2, 8), Edges.of(graph)).shape
     torch.Size([2, 8])
@@ -130,6 +129,13 @@ class SGC(nn.Module):
     Shapes
     ------
     states (D, H) or (D, S, H), output alike
+
+    Examples
+    --------
+    >>> from openfate.data.multihot import MultiHot
+    >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], [1]], n_features=2))
+    >>> SGC(width=8)(torch.zeros(2, 8), Edges.of(graph)).shape
+    torch.Size([2, 8])
     """
 
     def __init__(self, width: int, n_layers: int = 2, bias: bool = True) -> None:
@@ -165,6 +171,14 @@ class GraphSAGE(nn.Module):
     Shapes
     ------
     states (D, H) or (D, S, H), output alike
+
+    Examples
+    --------
+    >>> from openfate.data.multihot import MultiHot
+    >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], [1]], n_features=2))
+    >>> states = GraphSAGE(width=8)(torch.zeros(2, 8), Edges.of(graph))
+    >>> states.detach().norm(dim=1).round(decimals=3)
+    tensor([1., 1.])
     """
 
     def __init__(

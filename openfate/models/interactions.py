@@ -202,6 +202,12 @@ class DCN(Backbone):
     Shapes
     ------
     input (..., F H), or (..., H) with "sum"; output (..., n_outputs)
+
+    Examples
+    --------
+    >>> import torch
+    >>> DCN(width=8, hidden=(16,), pool="field_linear", n_fields=3)(torch.zeros(5, 24)).shape
+    torch.Size([5, 1])
     """
 
     name = "dcn"

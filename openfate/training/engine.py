@@ -183,6 +183,8 @@ def unfit(model: FATE, device: Device) -> str | None:
         return "Triton is not installed"
     if model.W.dtype != torch.float32:
         return f"the model is in {model.W.dtype}, not in float32"
+    if model.W.numel() >= 2**31:
+        return f"the embeddings are {model.W.numel()} numbers, not fewer than 2^31"
     net, g = model.backbone, model.extrapolator
     if type(net) is not MLP or len(net.layers) != 3 or len(net.norms) != 2 or net.n_fields:
         return (

@@ -16,6 +16,7 @@ from reference import (
     random_values,
 )
 
+from openfate.errors import InputError
 from openfate.graph.bipartite import Bipartite, Edges, segment_sums, touched_features
 
 SHAPES = [(0, 3), (1, 1), (1, 4), (4, 1), (7, 6), (3, 0), (0, 0)]
@@ -29,6 +30,13 @@ def assert_is(graph: Bipartite, X: torch.Tensor) -> None:
     assert torch.equal(dense_by_feature(graph), X)
     assert torch.equal(graph.row_degree.cpu(), X.sum(1).float())
     assert torch.equal(graph.feature_degree.cpu(), X.sum(0).float())
+
+
+def test_more_edges_than_32_bits_can_count_are_refused():
+    ids = torch.zeros(1, 1, dtype=torch.int32).expand(2**16, 2**15)  # takes no memory
+    with pytest.raises(InputError) as error:
+        Bipartite.from_fixed(ids)
+    assert str(error.value) == "2147483648 edges in one graph are too many: give mini-batches."
 
 
 @pytest.mark.parametrize("shape", SHAPES)
