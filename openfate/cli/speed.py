@@ -97,7 +97,12 @@ def scalability(
     """Time and memory of a mini-batch against its rows and its fields, with lines fitted."""
     from openfate.bench_record import typed_command
     from openfate.experiments.runner import only_writer
-    from openfate.experiments.scalability import fit_lines, read_measured, write_report
+    from openfate.experiments.scalability import (
+        describe_line,
+        fit_lines,
+        read_measured,
+        write_report,
+    )
 
     result = None if measured is None else read_measured(measured)
     with interruptible("nothing was written"), only_writer(out):
@@ -110,8 +115,4 @@ def scalability(
     if as_json:
         print(json.dumps({"experiment": "scalability", "folder": str(out), "rows": fits}))
         return
-    print(f"{'against':<8} {'bench':<6} {'side':<5} {'quantity':<8} {'slope':>12} {'R2':>8}")
-    for fit in fits:
-        words = f"{fit['against']:<8} {fit['bench']:<6} {fit['side']:<5} {fit['quantity']:<8}"
-        print(f"{words} {fit['slope']:>12.4g} {fit['r2']:>8.4f}")
-    print("\n".join(map(str, paths)))
+    print("\n".join([*map(describe_line, fits), *map(str, paths)]))

@@ -21,7 +21,7 @@ from openfate.errors import DataFileError
 from openfate.experiments.present import save_figure
 from openfate.experiments.runner import write_json
 
-__all__ = ["fit_lines", "plots", "read_measured", "write_report"]
+__all__ = ["describe_line", "fit_lines", "plots", "read_measured", "write_report"]
 
 Row = dict[str, Any]
 BENCHES, SIDES = ("train", "infer"), ("ours", "peer")
@@ -78,6 +78,21 @@ def fit_lines(rows: Sequence[Row]) -> list[Row]:
     return fits
 
 
+def describe_line(fit: Row) -> str:
+    """A line of `fit_lines` as text.
+
+    Examples
+    --------
+    >>> fit = {"against": "rows", "bench": "train", "side": "ours", "quantity": "bytes"}
+    >>> describe_line(fit | {"slope": 28_400.0, "r2": 0.9961})
+    'rows     train  ours         28.4 MB / 1,000 rows    R2 0.9961'
+    """
+    per, times = ("1,000 rows", 1000) if fit["against"] == "rows" else ("field", 1)
+    unit, size = ("ms", 1.0) if fit["quantity"] == "ms" else ("MB", 1e6)
+    slope = f"{fit['slope'] * times / size:>12.3g} {unit} / {per:<10}"
+    return f"{fit['against']:<8} {fit['bench']:<6} {fit['side']:<5}{slope}    R2 {fit['r2']:.4f}"
+
+
 def _series(
     rows: Sequence[Row], against: str, bench: str, side: str, quantity: str
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -129,7 +144,8 @@ def write_report(measured: Row, out: Path, command: str) -> list[Path]:
     """`scalability.json` with lines and what was measured, `.png` and `.svg` with plots."""
     fits = fit_lines(measured["rows"])
     paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
-    told: Row = {key: measured[key] for key in ("device", "machine") if key in measured}
+    keys = ("device", "machine", "threads", "load_average", "commit", "date", "torch", "python")
+    told: Row = {key: measured[key] for key in keys if key in measured}
     about: Row = {"experiment": "scalability", "command": command} | told
     write_json(paths[0], about | {"rows": fits, "measured": measured})
     figure = plots(measured, fits)
