@@ -24,7 +24,7 @@ from openfate.models.fate import FATE
 from openfate.models.interactions import make_backbone
 from openfate.models.running import RunningFATE, Sums
 
-__all__ = ["Base", "Network", "Task", "Wrapped"]
+__all__ = ["Base", "Network", "Task", "Wrapped", "used_part"]
 
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
 Floats = NDArray[np.float64]
@@ -192,6 +192,24 @@ def _plain_mlp(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     return {"name": "mlp", "width": width, "n_outputs": n_outputs, "hidden": hidden}
 
 
+def used_part(table: Table) -> Any:
+    """The rows as they were given, without the columns that are not used.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = Table(1, {"x1": pl.Series([5])}, np.array([[4, 5]]))  # x0 is not used
+    >>> used_part(table)
+    array([[5]])
+    """
+    if not isinstance(table.native, np.ndarray):
+        frame = nw.from_native(table.native, eager_only=True)
+        return frame.select(*table.columns).to_native()
+    # Columns of an array are named by their place (`openfate.inputs`): x0, x1, ...
+    places = [int(name.removeprefix("x")) for name in table.columns]
+    return table.native if len(places) == table.native.shape[1] else table.native.take(places, 1)
+
+
 class Wrapped:
     """A fitted model of somebody else's, over the columns that it was trained with.
 
@@ -230,10 +248,10 @@ class Wrapped:
         """Predictions (N, C) of the wrapped model; new features are not its business."""
         if not table.n_rows:
             return np.empty((0, self.n_outputs))
-        rows = table.native if not self.columns else self._known_columns(table.native)
+        rows = self._known_columns(table.native) if self.columns else used_part(table)
         missing = [name for name in self.columns if name not in table.columns]
         try:
-            p = self._predict(rows)
+            return self.predictions(rows)
         except Exception as error:
             if not missing:
                 raise
@@ -241,16 +259,16 @@ class Wrapped:
                 f"the wrapped model cannot predict without the column {missing[0]!r} ({error}): "
                 "give it, or wrap a model that takes missing values."
             ) from None
+
+    def predictions(self, rows: Any) -> Floats:
+        """(N, C) of rows with the very columns that the model was trained with."""
         if self.task == "regression":
-            return np.asarray(p, np.float64).reshape(table.n_rows, -1)
+            numbers = np.asarray(self.estimator.predict(rows), np.float64)
+            return numbers.reshape(len(numbers), -1)
+        p = self.estimator.predict_proba(rows)
         if isinstance(p, list):  # one (N, 2) array for each label
             p = np.stack([part[:, 1] for part in p], axis=1)
         return np.asarray(p, np.float64)
-
-    def _predict(self, rows: Any) -> Any:
-        if self.task == "regression":
-            return self.estimator.predict(rows)
-        return self.estimator.predict_proba(rows)
 
     @property
     def n_outputs(self) -> int:

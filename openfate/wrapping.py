@@ -18,7 +18,7 @@ from sklearn.base import ClassifierMixin, MetaEstimatorMixin, RegressorMixin, cl
 from sklearn.utils import check_random_state, get_tags
 
 from openfate.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
-from openfate.bases import Floats, Task, Wrapped
+from openfate.bases import Floats, Task, Wrapped, used_part
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table
 from openfate.data.multihot import MultiHot
@@ -96,7 +96,7 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         known = table.select(self._trained_on(table))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
-        rows = _native(known)
+        rows = used_part(known)
         _check_text(self.estimator, known)
         pooling, decision = self.pooling, None
         if pooling is None:
@@ -322,12 +322,6 @@ def _weights(sample_weight: ArrayLike | None) -> dict[str, Any]:
     return {} if sample_weight is None else {"sample_weight": sample_weight}
 
 
-def _native(table: Table) -> Any:
-    """The rows as they were given, without the columns that are not used."""
-    frame = nw.from_native(table.native, pass_through=True)
-    return frame.select(*table.columns).to_native() if isinstance(frame, nw.DataFrame) else frame
-
-
 def _fit_of(
     estimator: Any, rows: Any, y: Any, target: Target, training: NDArray[np.intp]
 ) -> Callable[[list[int]], Floats]:
@@ -336,9 +330,7 @@ def _fit_of(
     def fit(hidden: list[int]) -> Floats:
         blank = _constant(rows, hidden)
         fitted = clone(estimator).fit(_take(blank, training), y[training])
-        table = Table(len(y), {}, blank)
-        none = MultiHot.from_rows([], 0)
-        P = Wrapped(fitted, [], 0, target.task).outputs(table, none, None, drop_new=True)
+        P = Wrapped(fitted, [], 0, target.task).predictions(blank)
         if target.task == "regression" or len(fitted.classes_) == len(target.classes):
             return P
         every = np.zeros((len(P), len(target.classes)))  # some classes are not in these rows

@@ -215,3 +215,21 @@ def test_a_fitted_model_keeps_its_own_classes_and_columns(rows, later):
 def test_a_class_instead_of_an_instance_is_refused(rows):
     with pytest.raises(InputError, match="with parentheses"):
         OpenWorldClassifier(LogisticRegression).fit(rows, classes(rows))
+
+
+@pytest.mark.parametrize("n_draws", [0, 2])
+def test_an_excluded_column_of_an_array_reaches_neither_the_model_nor_the_probe(
+    rows, tmp_path, n_draws
+):
+    """As if it were not there, which the same array without it shows."""
+    y = classes(rows)
+    less = np.ascontiguousarray(np.column_stack([rows, np.cos(np.arange(200))]))
+    more = np.column_stack([y.astype(float), less])
+    options = {"n_draws": n_draws} if n_draws else {"pooling": POOLING}
+    model = OpenWorldClassifier(LogisticRegression(), exclude=["x0"], **options).fit(more, y)
+    alone = OpenWorldClassifier(LogisticRegression(), **options).fit(less, y)
+    assert model.estimator_.n_features_in_ == 3 and model.n_features_in_ == 4
+    assert model.bank_.meta["decision"] == alone.bank_.meta["decision"]
+    assert np.array_equal(model.predict_proba(more), alone.predict_proba(less))
+    model.save(tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").predict_proba(more), alone.predict_proba(less))
