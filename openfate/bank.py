@@ -44,7 +44,7 @@ class FeatureBank:
     """A trained model that can meet new columns and values, and remembers what it met.
 
     Made by an estimator's `fit` (``estimator.bank_``) or by `FeatureBank.load`.  Threads may share
-    one: `outputs` and `observe` take turns.
+    one: what reads or changes its state takes turns (hold `lock` to do several things as one).
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class FeatureBank:
         # (D',) features whose sums hold the very rows that will be predicted: their own votes are
         # to be left out.  None but in a copy that has looked ahead.
         self._own: NDArray[np.bool_] | None = None
-        self._lock = _Lock()  # one thread observes or predicts at a time
+        self.lock = _Lock()  # one thread observes, predicts or reads at a time
 
     @property
     def task(self) -> Task:
@@ -132,7 +132,7 @@ class FeatureBank:
         """
         if new_features not in ("use", "drop"):
             raise InputError(f"new_features={new_features!r} is unknown: choose 'use' or 'drop'.")
-        with self._lock:
+        with self.lock:
             table = self.table(frame)
             if new_features == "drop":
                 X, field_of = self.encoder.encode(table), self.encoder.field_of
@@ -195,26 +195,27 @@ class FeatureBank:
         schema
             The kinds and bounds of new columns, where one frame does not tell them for all.
         """
-        bank = self
-        for frame in frames:
-            table = self.table(frame)
-            grown = bank.grown(table, schema)
-            X = grown.encode(table)
-            only = np.ones(X.n_features, dtype=bool)
-            if graph == "auto":
-                only[: self.n_observed] = False
-                only[: len(self.rows)] &= self.rows == 0
-            if grown is self.encoder and not only[X.ids].any():
-                continue
-            bank = self._copied() if bank is self else bank
-            bank.encoder = grown
-            bank._add(table, X, grown.field_of, only)
-            bank._own = only
-        return bank
+        with self.lock:
+            bank = self
+            for frame in frames:
+                table = self.table(frame)
+                grown = bank.grown(table, schema)
+                X = grown.encode(table)
+                only = np.ones(X.n_features, dtype=bool)
+                if graph == "auto":
+                    only[: self.n_observed] = False
+                    only[: len(self.rows)] &= self.rows == 0
+                if grown is self.encoder and not only[X.ids].any():
+                    continue
+                bank = self._copied() if bank is self else bank
+                bank.encoder = grown
+                bank._add(table, X, grown.field_of, only)
+                bank._own = only
+            return bank
 
     def _copied(self) -> FeatureBank:
         bank = copy.copy(self)
-        bank._lock = _Lock()
+        bank.lock = _Lock()
         bank.base = self.base.copied()
         bank.evidence = None if self.evidence is None else self.evidence.copied()
         bank.meta = dict(self.meta)
@@ -243,7 +244,7 @@ class FeatureBank:
         schema
             The kinds and bounds of new columns; by inference where not given.
         """
-        with self._lock:
+        with self.lock:
             table = self.table(frame)
             grown = self.grown(table, schema)
             X = grown.encode(table)
@@ -289,8 +290,9 @@ class FeatureBank:
 
     def schema_report(self, frame: Any) -> SchemaReport:
         """Tell which columns and values of a frame are new, missing or known, and what follows."""
-        table = self.table(frame)
-        return compare(self.encoder, table, self.policies, self.overrides, note=self.how())
+        with self.lock:
+            table = self.table(frame)
+            return compare(self.encoder, table, self.policies, self.overrides, note=self.how())
 
     def how(self) -> str:
         """How new features are used, and what a probe said to that, in a sentence or two."""
@@ -339,8 +341,9 @@ class FeatureBank:
         return cls.from_bundle(read_bundle(path), str(path))
 
     def to_bundle(self) -> Bundle:
-        """Everything as plain values."""
-        header, vocabulary = self.encoder.to_parts()
+        """Everything as plain values, of one moment."""
+        with self.lock:
+            (header, vocabulary), state = self.encoder.to_parts(), self.state()
         meta = {
             **self.meta,
             **self.base.about(),
@@ -355,15 +358,16 @@ class FeatureBank:
         weights, estimator = self.base.weights(), None
         if isinstance(self.base, Wrapped):
             meta["estimator_format"], estimator = dump(self.base.estimator)
-        return Bundle(header, vocabulary, weights, self.state(), meta, estimator)
+        return Bundle(header, vocabulary, weights, state, meta, estimator)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All running sums, by name: what `observe` changes besides the vocabulary."""
-        n_rows = np.array([self.n_rows], dtype=np.int64)
-        state = {"rows": self.rows, "n_rows": n_rows, **self.base.state()}
-        if self.evidence is not None:
-            state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
-        return state
+        with self.lock:
+            n_rows = np.array([self.n_rows], dtype=np.int64)
+            state = {"rows": self.rows, "n_rows": n_rows, **self.base.state()}
+            if self.evidence is not None:
+                state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
+            return state
 
     @classmethod
     def from_bundle(cls, bundle: Bundle, source: str = "bundle") -> FeatureBank:

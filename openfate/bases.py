@@ -133,11 +133,11 @@ class Network:
         return weights
 
     def state(self) -> Arrays:
-        """Counts and sums of each member."""
+        """Copies of the counts and sums of each member: rows are added to these in place."""
         state: Arrays = {}
         for at, member in enumerate(self.members):
-            state[f"{at}.counts"] = member.sums.counts
-            state[f"{at}.messages"] = member.sums.messages
+            state[f"{at}.counts"] = member.sums.counts.copy()
+            state[f"{at}.messages"] = member.sums.messages.copy()
         return state
 
     def about(self) -> dict[str, Any]:

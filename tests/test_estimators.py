@@ -10,8 +10,12 @@ import polars as pl
 import pytest
 from sklearn.model_selection import GridSearchCV
 
+from openfate.bank import FeatureBank
+from openfate.bases import Network
+from openfate.data.encode import Encoder
 from openfate.errors import InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
+from openfate.insight import contributions, nearest
 
 QUICK = {"epochs": 3, "n_members": 1, "n_draws": 1, "width": 8, "hidden": (8,)}
 
@@ -162,6 +166,61 @@ def test_threads_that_observe_together_lose_nothing(rows, y):
     assert model.bank_.n_rows == 120 + 400
     city = model.bank_.encoder.fields.index("city")
     assert np.sum(model.bank_.encoder.field_of == city) == 100
+
+
+def _observing(bank, rows):
+    """A thread that shows rows to the bank, given as much time as it would need if it could."""
+    thread = threading.Thread(target=bank.observe, args=(rows,))
+    thread.start()
+    thread.join(0.3)
+    return thread
+
+
+READERS = {
+    "to_bundle": lambda bank, _: FeatureBank.from_bundle(bank.to_bundle()).n_rows,
+    "state": lambda bank, _: len(bank.state()["rows"]) - len(bank.state()["evidence.count"]),
+    "schema_report": lambda bank, later: len(bank.schema_report(later).new),
+    "lookahead": lambda bank, later: bank.lookahead([later]) is bank,
+    "explain": lambda bank, later: len(contributions(bank, later, "state")["row"]),
+    "nearest": lambda bank, _: nearest(bank, "c", "x")["rows"],
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_read_is_of_one_moment_though_another_thread_observes(
+    rows, y, later, monkeypatch, reader
+):
+    """Wherever reading calls the first part of the bank, another thread tries to change it."""
+    bank = FATEClassifier(strategy="fate", **QUICK).fit(rows, y).bank_
+    read = READERS[reader]
+    expected, threads = read(bank, later), []
+    for owner, name in [
+        (Encoder, "to_parts"),
+        (Network, "state"),
+        (FeatureBank, "table"),
+        (Encoder, "find"),
+    ]:
+        whole = getattr(owner, name)
+
+        def tried(*args, whole=whole):
+            result = whole(*args)
+            if not threads:
+                threads.append(None)  # the thread itself calls these too
+                threads.append(_observing(bank, later))
+            return result
+
+        monkeypatch.setattr(owner, name, tried)
+    assert read(bank, later) == expected
+    threads[-1].join()
+    assert bank.n_rows == 240
+
+
+def test_a_bundle_in_memory_does_not_follow_what_is_observed_later(rows, y):
+    bank = FATEClassifier(strategy="fate", **QUICK).fit(rows, y).bank_
+    state = bank.to_bundle().state
+    before = {name: array.copy() for name, array in state.items()}
+    bank.observe(rows)
+    assert all(np.array_equal(state[name], array) for name, array in before.items())
 
 
 def test_progress_callback_and_tensorboard_follow_the_epochs(rows, y, tmp_path, capsys):
