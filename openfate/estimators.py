@@ -265,10 +265,11 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         """
         if not warm:
             return self.fit(X, y, sample_weight)
-        table = self._open(X)
-        target = label_target(y, table.n_rows, self.bank_)
-        weight = self._class_weights(y, target, self._weights(sample_weight, table))
-        return self._refit(table, target, weight)
+        with unchanged_on_error(self):
+            table = self._open(X)
+            target = label_target(y, table.n_rows, self.bank_)
+            weight = self._class_weights(y, target, self._weights(sample_weight, table))
+            return self._refit(table, target, weight)
 
 
 class FATERegressor(RegressorMixin, FATEEstimator):  # type: ignore[misc]
@@ -357,9 +358,10 @@ new_values, missing_columns, callback, tensorboard, progress
         """Absorb new features: train on rows that have them; see `FATEClassifier.refit`."""
         if not warm:
             return self.fit(X, y, sample_weight)
-        table = self._open(X)
-        target = label_target(y, table.n_rows, self.bank_)
-        return self._refit(table, target, self._weights(sample_weight, table))
+        with unchanged_on_error(self):
+            table = self._open(X)
+            target = label_target(y, table.n_rows, self.bank_)
+            return self._refit(table, target, self._weights(sample_weight, table))
 
 
 # ---- bundles -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from openfate.bases import Network
 from openfate.data.encode import Encoder
 from openfate.errors import InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
+from openfate.fitting import FATEEstimator
 from openfate.insight import contributions, nearest
 
 QUICK = {"epochs": 3, "n_members": 1, "n_draws": 1, "width": 8, "hidden": (8,)}
@@ -115,6 +116,22 @@ def test_a_failed_fit_leaves_the_old_model(rows, y, later):
     assert np.array_equal(model.predict_proba(later), before)
 
 
+@pytest.mark.parametrize("kind", [FATEClassifier, FATERegressor])
+@pytest.mark.parametrize("place", [(FeatureBank, "observe"), (FATEEstimator, "_remember")])
+def test_an_interrupted_refit_leaves_the_old_model(rows, y, later, monkeypatch, kind, place):
+    model = kind(**QUICK).fit(rows, y)
+    before, parts = model.predict(later), dict(vars(model))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(*place, _ctrl_c)
+        model.refit(later, y)
+    assert all(vars(model)[name] is part for name, part in parts.items())
+    assert np.array_equal(model.predict(later), before)
+
+
+def _ctrl_c(*_, **__):
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("labels", [["nan"] * 120, np.full(120, 1e308), [1.0]])
 def test_labels_that_fail_change_nothing(rows, y, later, labels):
     model = FATERegressor(strategy="evidence", **QUICK).fit(rows, y * 2.0)
@@ -178,7 +195,7 @@ def _observing(bank, rows):
 
 READERS = {
     "to_bundle": lambda bank, _: FeatureBank.from_bundle(bank.to_bundle()).n_rows,
-    "state": lambda bank, _: len(bank.state()["rows"]) - len(bank.state()["evidence.count"]),
+    "state": lambda bank, _: {name: len(array) for name, array in bank.state().items()},
     "schema_report": lambda bank, later: len(bank.schema_report(later).new),
     "lookahead": lambda bank, later: bank.lookahead([later]) is bank,
     "explain": lambda bank, later: len(contributions(bank, later, "state")["row"]),
