@@ -171,7 +171,7 @@ def _member(weights: Arrays, state: Arrays, about: dict[str, Any]) -> RunningFAT
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
     has_graph = any(name.startswith("extrapolator.") for name in tensors)
     with torch.device("meta"):  # WHY: sizes that the file tells allocate nothing before they fit
-        backbone = make_backbone(**about.get("backbone") or _plain_mlp(tensors))
+        backbone = make_backbone(**about["backbone"])
         extrapolator = GraphSAGE(backbone.width, 2) if has_graph else None
         model = FATE(len(tensors["W"]), backbone, extrapolator, recompose=about["recompose"])
     model.load_state_dict(tensors, assign=True)
@@ -181,15 +181,6 @@ def _member(weights: Arrays, state: Arrays, about: dict[str, Any]) -> RunningFAT
     if not good or {sums.counts.dtype, sums.messages.dtype} != {np.dtype(np.float64)}:
         raise InputError(f"sums have the shape {sums.messages.shape} for the width {shape[1]}.")
     return RunningFATE(model, sums)
-
-
-def _plain_mlp(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The backbone of a bundle from before there were others, by the shapes of its weights."""
-    n_layers = sum(name.startswith("backbone.") and name.endswith(".weight") for name in tensors)
-    sizes = [len(tensors[f"backbone.layers.{layer}.bias"]) for layer in range(n_layers)]
-    *hidden, n_outputs = sizes
-    width = tensors["W"].shape[1]
-    return {"name": "mlp", "width": width, "n_outputs": n_outputs, "hidden": hidden}
 
 
 def used_part(table: Table) -> Any:

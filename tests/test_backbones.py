@@ -125,14 +125,6 @@ def test_a_bundle_gives_the_same_bytes(model, later, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_a_bundle_from_before_there_were_backbones_is_read(rows, y):
-    bank = FATEClassifier(**QUICK, strategy="fate").fit(rows, y).bank_
-    bundle = bank.to_bundle()
-    del bundle.meta["backbone"], bundle.meta["params"]["backbone"]
-    again = FeatureBank.from_bundle(bundle)
-    assert np.array_equal(again.outputs(rows), bank.outputs(rows))
-
-
 @pytest.mark.parametrize(
     "lie",
     [
