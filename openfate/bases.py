@@ -141,11 +141,12 @@ class Network:
         return state
 
     def about(self) -> dict[str, Any]:
-        """Task, scale of the target, the backbone, and how W_hat is put together."""
+        """Task, scale of the target, backbone, extrapolator, and how W_hat is put together."""
         return {
             "task": self.task,
             "target_scale": list(self.target_scale),
             "backbone": self.members[0].backbone.about(),
+            "extrapolator": _settings(self.members[0].extrapolator),
             "recompose": self.members[0].recompose,
         }
 
@@ -169,10 +170,10 @@ def _under(arrays: Arrays, prefix: str) -> Arrays:
 
 def _member(weights: Arrays, state: Arrays, about: dict[str, Any]) -> RunningFATE:
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
-    has_graph = any(name.startswith("extrapolator.") for name in tensors)
+    settings = about["extrapolator"]
     with torch.device("meta"):  # WHY: sizes that the file tells allocate nothing before they fit
         backbone = make_backbone(**about["backbone"])
-        extrapolator = GraphSAGE(backbone.width, 2) if has_graph else None
+        extrapolator = None if settings is None else GraphSAGE(backbone.width, 2, **settings)
         model = FATE(len(tensors["W"]), backbone, extrapolator, recompose=about["recompose"])
     model.load_state_dict(tensors, assign=True)
     sums = Sums(state["counts"].copy(), state["messages"].copy())
@@ -181,6 +182,15 @@ def _member(weights: Arrays, state: Arrays, about: dict[str, Any]) -> RunningFAT
     if not good or {sums.counts.dtype, sums.messages.dtype} != {np.dtype(np.float64)}:
         raise InputError(f"sums have the shape {sums.messages.shape} for the width {shape[1]}.")
     return RunningFATE(model, sums)
+
+
+def _settings(extrapolator: GraphSAGE | None) -> dict[str, Any] | None:
+    """What else than its width and two layers makes an extrapolator again."""
+    if extrapolator is None:
+        return None
+    prior = extrapolator.log_prior  # what was learned, to start from; weights hold it exactly
+    prior_rows = None if prior is None else float(prior.exp())
+    return {"normalize": extrapolator.normalize, "prior_rows": prior_rows}
 
 
 def used_part(table: Table) -> Any:

@@ -10,12 +10,18 @@ import pytest
 import torch
 
 from openfate.bank import FeatureBank
+from openfate.bases import Network
+from openfate.data.encode import Encoder
 from openfate.data.multihot import MultiHot
+from openfate.data.schema import Schema
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
 from openfate.graph.bipartite import Bipartite
 from openfate.insight import nearest
 from openfate.models import DCN, MLP, DeepFM, WideDeep
+from openfate.models.extrapolator import GraphSAGE
+from openfate.models.fate import FATE
+from openfate.models.running import RunningFATE
 from openfate.recipes import model_of
 
 CASES = {
@@ -138,6 +144,29 @@ def test_a_bundle_gives_the_same_bytes(model, later, tmp_path):
 def test_a_bundle_that_tells_of_another_backbone_is_refused(rows, y, lie):
     bundle = FATEClassifier(**QUICK, strategy="fate").fit(rows, y).bank_.to_bundle()
     bundle.meta["backbone"] = {**bundle.meta["backbone"], **lie}
+    with pytest.raises(DataFileError, match="the parts of the bundle do not fit together"):
+        FeatureBank.from_bundle(bundle)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("prior_rows", [None, 3.0])
+def test_a_bundle_tells_how_its_graphsage_computes(rows, later, tmp_path, normalize, prior_rows):
+    encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+    sage = GraphSAGE(8, normalize=normalize, prior_rows=prior_rows)
+    model = RunningFATE(FATE(encoder.n_features, MLP(8, 1), sage, recompose="all"))
+    bank = FeatureBank(encoder, Network([model], "binary"), [0, 1])
+    bank.observe(later)
+    bank.save(tmp_path / "m")
+    again = FeatureBank.load(tmp_path / "m")
+    assert np.array_equal(again.outputs(later), bank.outputs(later))
+    again.observe(later), bank.observe(later)
+    assert np.array_equal(again.outputs(later), bank.outputs(later))
+
+
+@pytest.mark.parametrize("lie", [None, {"prior_rows": 1.0}, {"n_layers": 3}])
+def test_a_bundle_that_tells_of_another_graphsage_is_refused(rows, y, lie):
+    bundle = FATEClassifier(**QUICK, strategy="fate").fit(rows, y).bank_.to_bundle()
+    bundle.meta["extrapolator"] = lie
     with pytest.raises(DataFileError, match="the parts of the bundle do not fit together"):
         FeatureBank.from_bundle(bundle)
 
