@@ -78,9 +78,9 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         Of "deepfm" and "widedeep" with the strategy "fate": the linear weight of a new feature,
         "zero", or "extrapolated" with its embedding.
     width, hidden, epochs, lr, batch_size, patience
-        Width of an embedding, widths of the hidden layers, the most passes over the rows, learning
-        rate, rows in a mini-batch, epochs without a better validation loss that are waited for.
-        None: what suits the strategy.
+        Width of an embedding, widths of the hidden layers (() for none), the most passes over the
+        rows, learning rate, rows in a mini-batch, epochs without a better validation loss that are
+        waited for.  None: what suits the strategy.
     validation_share
         Rows spared to stop early and to probe; none are below 40 rows.
     dropout, n_members, weight_decay

@@ -197,6 +197,19 @@ def test_regression_and_many_classes_take_every_backbone(rows, case):
     assert clf.score(rows, rows["job"]) > 0.95
 
 
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("strategy", ["fate", "auto"])
+def test_a_network_may_have_no_hidden_layer(rows, y, later, tmp_path, case, strategy):
+    """Not the default ones; as the parameter says."""
+    options = {**QUICK, **CASES[case], "hidden": ()}
+    model = FATEClassifier(**options, strategy=strategy).fit(rows, y)
+    assert model.bank_.base.about()["backbone"]["hidden"] == []
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.hidden == ()
+    assert np.array_equal(again.predict_proba(later), model.predict_proba(later))
+
+
 def test_a_product_of_two_columns_is_what_the_machine_adds(rows):
     """Without hidden layers to speak of, only the pairs can tell whether two columns agree."""
     rng = np.random.default_rng(0)

@@ -48,6 +48,7 @@ def later(rows):
         ({"hidden": (0,)}, "hidden=0"),
         ({"hidden": 8}, "hidden=8: give a list"),
         ({"lr": -1.0}, r"lr=-1\.0"),
+        ({"lr": 0}, "lr=0: nothing would be learned"),
         ({"dropout": 1.0}, r"dropout=1\.0"),
         ({"n_draws": 0}, "n_draws=0"),
         ({"validation_share": 1.0}, "validation_share"),
