@@ -125,6 +125,25 @@ def test_categories_and_weights_reach_the_wrapped_model(rows):
     assert np.array_equal(model.predict_proba(frame), alone.predict_proba(frame))
 
 
+def test_the_probe_weighs_rows_as_the_model_does(rows):
+    fits = []
+
+    class Noted(LogisticRegression):
+        def fit(self, X, y, sample_weight=None):
+            fits.append((X, sample_weight))
+            return super().fit(X, y, sample_weight)
+
+    weight = np.arange(200.0) + 1  # of row 0, 1, ...
+    OpenWorldClassifier(Noted(), n_draws=2).fit(rows, classes(rows), weight.tolist())
+    *probed, (_, last) = fits
+    assert np.array_equal(last, weight) and len(probed) == 2
+    for X, part in probed:
+        shown = "a" if X["a"].nunique() > 1 else "b"  # the other one is hidden
+        assert np.array_equal(rows[shown].to_numpy()[np.asarray(part, int) - 1], X[shown])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[200, 3\]"):
+        OpenWorldClassifier(Noted(), n_draws=2).fit(rows, classes(rows), [1.0, 2.0, 3.0])
+
+
 def test_a_model_without_probabilities_is_refused(rows):
     with pytest.raises(InputError, match="LinearSVC has no predict_proba"):
         OpenWorldClassifier(LinearSVC()).fit(rows, classes(rows))
