@@ -415,6 +415,8 @@ def _loaded_fate(bank: FeatureBank) -> FATEEstimator:
     params["schema"] = Schema.from_json(params["schema"])
     if params["hidden"] is not None:
         params["hidden"] = tuple(params["hidden"])
+    if isinstance(params.get("class_weight"), list):
+        params["class_weight"] = dict(params["class_weight"])
     estimator = _FATE[bank.meta["kind"]](**params)
     if isinstance(estimator, FATEClassifier):
         estimator.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])

@@ -301,8 +301,10 @@ class FATEEstimator(BankEstimator):
         for name in ("new_columns", "new_values", "missing_columns"):
             word = params[name]
             params[name] = word if isinstance(word, str) else dict(word)
-        if params.get("class_weight") is not None and not isinstance(params["class_weight"], str):
-            params["class_weight"] = None  # its keys are classes, which need not be text
+        by_class = params.get("class_weight")
+        if isinstance(by_class, Mapping):  # as pairs: classes need not be text, as JSON's names are
+            known = [c for c in self.bank_.classes if c in by_class]
+            params["class_weight"] = [[_plain_value(c), _plain_value(by_class[c])] for c in known]
         return params
 
     def _restore(self, bank: FeatureBank) -> Self:

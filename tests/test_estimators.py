@@ -159,6 +159,19 @@ def test_numpy_parameters_of_a_search_can_be_saved(rows, y, tmp_path):
     assert load(tmp_path / "model").width in (4, 8)
 
 
+@pytest.mark.parametrize("names", [[0, 1], ["a", "b"], [False, True], np.array([2, 5])])
+def test_weights_of_classes_are_there_for_a_refit_of_a_loaded_model(rows, y, tmp_path, names):
+    by_class = dict(zip(names, np.array([1.0, 9.0]), strict=True))
+    target = np.array(names)[y]
+    unused = {("no", "class"): 2.0}  # which JSON could not keep
+    model = FATEClassifier(class_weight=by_class | unused, **QUICK).fit(rows, target)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.class_weight == by_class
+    expected = model.refit(rows, target).predict_proba(rows)
+    assert np.array_equal(again.refit(rows, target).predict_proba(rows), expected)
+
+
 def test_rows_of_weight_0_are_not_there_in_fit_and_refit(rows, y, later):
     weight = np.repeat([0.0, 1.0], 60)
     model = FATEClassifier(**QUICK).fit(rows, y, weight)
