@@ -178,10 +178,7 @@ class FeatureBank:
         return self.lookahead([table], graph)
 
     def lookahead(
-        self,
-        frames: Iterable[Any],
-        graph: Literal["auto", "batch"] = "auto",
-        schema: Schema | None = None,
+        self, frames: Iterable[Any], graph: Literal["auto", "batch"] = "auto"
     ) -> FeatureBank:
         """Copy the bank and let the copy see the rows of the frames, as `outputs` does with its.
 
@@ -192,14 +189,12 @@ class FeatureBank:
         ----------
         graph
             "auto": only features that the state has never seen learn from the rows.
-        schema
-            The kinds and bounds of new columns, where one frame does not tell them for all.
         """
         with self.lock:
             bank = self
             for frame in frames:
                 table = self.table(frame)
-                grown = bank.grown(table, schema)
+                grown = bank.grown(table)
                 X = grown.encode(table)
                 only = np.ones(X.n_features, dtype=bool)
                 if graph == "auto":
@@ -223,14 +218,7 @@ class FeatureBank:
 
     # ---- learning without training -------------------------------------------------------------
 
-    def observe(
-        self,
-        frame: Any,
-        y: NDArray[Any] | None = None,
-        *,
-        seen: bool = False,
-        schema: Schema | None = None,
-    ) -> None:
+    def observe(self, frame: Any, y: NDArray[Any] | None = None, *, seen: bool = False) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
 
         The model is not trained.  A frame that raises an error leaves the bank as it was.
@@ -241,12 +229,10 @@ class FeatureBank:
             Labels, where they have come: (N,) class numbers, (N, K) labels, (N,) numbers.
         seen
             Whether these rows were observed before, without labels.
-        schema
-            The kinds and bounds of new columns; by inference where not given.
         """
         with self.lock:
             table = self.table(frame)
-            grown = self.grown(table, schema)
+            grown = self.grown(table)
             X = grown.encode(table)
             self._add(table, X, grown.field_of, y=y, seen=seen)
             self.encoder = grown
@@ -275,15 +261,12 @@ class FeatureBank:
         if self.evidence is not None and P0 is not None:
             self.evidence.observe(_new_part(counted, self.n_observed), P0, y, seen=seen)
 
-    def grown(self, table: Table, schema: Schema | None = None) -> Encoder:
+    def grown(self, table: Table) -> Encoder:
         """The encoder with ids for what the policies let in; the bank is not changed."""
-        # A field of `schema` is of these rows; it wins over what was declared for any.
-        rest = [field for field in self.overrides if schema is None or field.name not in schema]
-        declared = Schema([*rest, *(schema or ())])
-        allowed = enforce(self.encoder, table, self.policies, declared)
+        allowed = enforce(self.encoder, table, self.policies, self.overrides)
         wanted = Schema.from_frame(
             table.select(allowed.columns),
-            overrides=declared,
+            overrides=self.overrides,
             numeric=self.meta.get("numeric", "buckets"),
         )
         return self.encoder.grown(table, wanted, columns=allowed.columns, values=allowed.values)
