@@ -16,9 +16,10 @@ from sklearn.utils import compute_sample_weight
 
 from openfate.bank import FeatureBank, Graph, Use
 from openfate.bases import Wrapped
+from openfate.data.policies import Policy
 from openfate.data.schema import Field, Schema
 from openfate.errors import DataFileError, InputError
-from openfate.fitting import FATEEstimator, Policy
+from openfate.fitting import FATEEstimator
 from openfate.inputs import (
     Target,
     class_target,
