@@ -1,6 +1,6 @@
 """FeatureBank: a trained model, its vocabulary and the running state of new features.
 
-The one path of a prediction, which estimators, command line and service share:
+The one path of a prediction, which estimators and the command line share:
 
     frame -> (policies) -> encode -> base (extrapolating from running sums) -> evidence -> outputs
 
@@ -64,6 +64,19 @@ class FeatureBank:
         Fields of columns that may appear later, where inference would guess wrong.
     meta
         Settings, metrics and whatever else a bundle should tell.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from openfate import FATEClassifier
+    >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
+    >>> bank = FATEClassifier(epochs=5).fit(rows, rows["job"] == "nurse").bank_
+    >>> later = pl.DataFrame({"job": ["cook", "judge"], "city": ["Rome", "Oslo"]})
+    >>> bank.outputs(later).shape  # "judge" and the column are new; nothing is remembered
+    (2, 2)
+    >>> bank.observe(later)  # now they are known, without training
+    >>> bank.n_observed, bank.encoder.n_features, bank.n_rows
+    (2, 5, 62)
     """
 
     def __init__(

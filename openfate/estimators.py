@@ -381,6 +381,17 @@ def save(estimator: Any, path: str | Path, *, overwrite: bool = False) -> None:
     ----------
     path
         The folder; one that is there needs `overwrite`.
+
+    Examples
+    --------
+    >>> import polars as pl, tempfile
+    >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
+    >>> clf = FATEClassifier(epochs=5).fit(rows, rows["job"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(clf, Path(folder) / "model")
+    ...     files = (Path(folder) / "model").glob("[a-z]*")
+    ...     sorted(file.name.split("-")[0] for file in files)
+    ['meta.json', 'schema', 'state', 'vocabulary', 'weights']
     """
     estimator.save(path, overwrite=overwrite)
 
