@@ -1,6 +1,6 @@
 """FeatureBank: a trained model, its vocabulary and the running state of new features.
 
-The one path of a prediction, which estimators, command line and service share:
+The one path of a prediction, which estimators and the command line share:
 
     frame -> (policies) -> encode -> base (extrapolating from running sums) -> evidence -> outputs
 
@@ -44,7 +44,7 @@ class FeatureBank:
     """A trained model that can meet new columns and values, and remembers what it met.
 
     Made by an estimator's `fit` (``estimator.bank_``) or by `FeatureBank.load`.  Threads may share
-    one: `outputs` and `observe` take turns.
+    one: what reads or changes its state takes turns (hold `lock` to do several things as one).
 
     Parameters
     ----------
@@ -64,6 +64,19 @@ class FeatureBank:
         Fields of columns that may appear later, where inference would guess wrong.
     meta
         Settings, metrics and whatever else a bundle should tell.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from openfate import FATEClassifier
+    >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
+    >>> bank = FATEClassifier(epochs=5).fit(rows, rows["job"] == "nurse").bank_
+    >>> later = pl.DataFrame({"job": ["cook", "judge"], "city": ["Rome", "Oslo"]})
+    >>> bank.outputs(later).shape  # "judge" and the column are new; nothing is remembered
+    (2, 2)
+    >>> bank.observe(later)  # now they are known, without training
+    >>> bank.n_observed, bank.encoder.n_features, bank.n_rows
+    (2, 5, 62)
     """
 
     def __init__(
@@ -91,7 +104,7 @@ class FeatureBank:
         # (D',) features whose sums hold the very rows that will be predicted: their own votes are
         # to be left out.  None but in a copy that has looked ahead.
         self._own: NDArray[np.bool_] | None = None
-        self._lock = _Lock()  # one thread observes or predicts at a time
+        self.lock = _Lock()  # one thread observes, predicts or reads at a time
 
     @property
     def task(self) -> Task:
@@ -132,7 +145,7 @@ class FeatureBank:
         """
         if new_features not in ("use", "drop"):
             raise InputError(f"new_features={new_features!r} is unknown: choose 'use' or 'drop'.")
-        with self._lock:
+        with self.lock:
             table = self.table(frame)
             if new_features == "drop":
                 X, field_of = self.encoder.encode(table), self.encoder.field_of
@@ -178,10 +191,7 @@ class FeatureBank:
         return self.lookahead([table], graph)
 
     def lookahead(
-        self,
-        frames: Iterable[Any],
-        graph: Literal["auto", "batch"] = "auto",
-        schema: Schema | None = None,
+        self, frames: Iterable[Any], graph: Literal["auto", "batch"] = "auto"
     ) -> FeatureBank:
         """Copy the bank and let the copy see the rows of the frames, as `outputs` does with its.
 
@@ -192,29 +202,28 @@ class FeatureBank:
         ----------
         graph
             "auto": only features that the state has never seen learn from the rows.
-        schema
-            The kinds and bounds of new columns, where one frame does not tell them for all.
         """
-        bank = self
-        for frame in frames:
-            table = self.table(frame)
-            grown = bank.grown(table, schema)
-            X = grown.encode(table)
-            only = np.ones(X.n_features, dtype=bool)
-            if graph == "auto":
-                only[: self.n_observed] = False
-                only[: len(self.rows)] &= self.rows == 0
-            if grown is self.encoder and not only[X.ids].any():
-                continue
-            bank = self._copied() if bank is self else bank
-            bank.encoder = grown
-            bank._add(table, X, grown.field_of, only)
-            bank._own = only
-        return bank
+        with self.lock:
+            bank = self
+            for frame in frames:
+                table = self.table(frame)
+                grown = bank.grown(table)
+                X = grown.encode(table)
+                only = np.ones(X.n_features, dtype=bool)
+                if graph == "auto":
+                    only[: self.n_observed] = False
+                    only[: len(self.rows)] &= self.rows == 0
+                if grown is self.encoder and not only[X.ids].any():
+                    continue
+                bank = self._copied() if bank is self else bank
+                bank.encoder = grown
+                bank._add(table, X, grown.field_of, only)
+                bank._own = only
+            return bank
 
     def _copied(self) -> FeatureBank:
         bank = copy.copy(self)
-        bank._lock = _Lock()
+        bank.lock = _Lock()
         bank.base = self.base.copied()
         bank.evidence = None if self.evidence is None else self.evidence.copied()
         bank.meta = dict(self.meta)
@@ -222,14 +231,7 @@ class FeatureBank:
 
     # ---- learning without training -------------------------------------------------------------
 
-    def observe(
-        self,
-        frame: Any,
-        y: NDArray[Any] | None = None,
-        *,
-        seen: bool = False,
-        schema: Schema | None = None,
-    ) -> None:
+    def observe(self, frame: Any, y: NDArray[Any] | None = None, *, seen: bool = False) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
 
         The model is not trained.  A frame that raises an error leaves the bank as it was.
@@ -240,12 +242,10 @@ class FeatureBank:
             Labels, where they have come: (N,) class numbers, (N, K) labels, (N,) numbers.
         seen
             Whether these rows were observed before, without labels.
-        schema
-            The kinds and bounds of new columns; by inference where not given.
         """
-        with self._lock:
+        with self.lock:
             table = self.table(frame)
-            grown = self.grown(table, schema)
+            grown = self.grown(table)
             X = grown.encode(table)
             self._add(table, X, grown.field_of, y=y, seen=seen)
             self.encoder = grown
@@ -274,23 +274,21 @@ class FeatureBank:
         if self.evidence is not None and P0 is not None:
             self.evidence.observe(_new_part(counted, self.n_observed), P0, y, seen=seen)
 
-    def grown(self, table: Table, schema: Schema | None = None) -> Encoder:
+    def grown(self, table: Table) -> Encoder:
         """The encoder with ids for what the policies let in; the bank is not changed."""
-        # A field of `schema` is of these rows; it wins over what was declared for any.
-        rest = [field for field in self.overrides if schema is None or field.name not in schema]
-        declared = Schema([*rest, *(schema or ())])
-        allowed = enforce(self.encoder, table, self.policies, declared)
+        allowed = enforce(self.encoder, table, self.policies, self.overrides)
         wanted = Schema.from_frame(
             table.select(allowed.columns),
-            overrides=declared,
+            overrides=self.overrides,
             numeric=self.meta.get("numeric", "buckets"),
         )
         return self.encoder.grown(table, wanted, columns=allowed.columns, values=allowed.values)
 
     def schema_report(self, frame: Any) -> SchemaReport:
         """Tell which columns and values of a frame are new, missing or known, and what follows."""
-        table = self.table(frame)
-        return compare(self.encoder, table, self.policies, self.overrides, note=self.how())
+        with self.lock:
+            table = self.table(frame)
+            return compare(self.encoder, table, self.policies, self.overrides, note=self.how())
 
     def how(self) -> str:
         """How new features are used, and what a probe said to that, in a sentence or two."""
@@ -339,8 +337,9 @@ class FeatureBank:
         return cls.from_bundle(read_bundle(path), str(path))
 
     def to_bundle(self) -> Bundle:
-        """Everything as plain values."""
-        header, vocabulary = self.encoder.to_parts()
+        """Everything as plain values, of one moment."""
+        with self.lock:
+            (header, vocabulary), state = self.encoder.to_parts(), self.state()
         meta = {
             **self.meta,
             **self.base.about(),
@@ -355,15 +354,16 @@ class FeatureBank:
         weights, estimator = self.base.weights(), None
         if isinstance(self.base, Wrapped):
             meta["estimator_format"], estimator = dump(self.base.estimator)
-        return Bundle(header, vocabulary, weights, self.state(), meta, estimator)
+        return Bundle(header, vocabulary, weights, state, meta, estimator)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All running sums, by name: what `observe` changes besides the vocabulary."""
-        n_rows = np.array([self.n_rows], dtype=np.int64)
-        state = {"rows": self.rows, "n_rows": n_rows, **self.base.state()}
-        if self.evidence is not None:
-            state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
-        return state
+        with self.lock:
+            n_rows = np.array([self.n_rows], dtype=np.int64)
+            state = {"rows": self.rows, "n_rows": n_rows, **self.base.state()}
+            if self.evidence is not None:
+                state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
+            return state
 
     @classmethod
     def from_bundle(cls, bundle: Bundle, source: str = "bundle") -> FeatureBank:

@@ -24,7 +24,7 @@ from openfate.models.fate import FATE
 from openfate.models.interactions import make_backbone
 from openfate.models.running import RunningFATE, Sums
 
-__all__ = ["Base", "Network", "Task", "Wrapped"]
+__all__ = ["Base", "Network", "Task", "Wrapped", "used_part"]
 
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
 Floats = NDArray[np.float64]
@@ -133,19 +133,20 @@ class Network:
         return weights
 
     def state(self) -> Arrays:
-        """Counts and sums of each member."""
+        """Copies of the counts and sums of each member: rows are added to these in place."""
         state: Arrays = {}
         for at, member in enumerate(self.members):
-            state[f"{at}.counts"] = member.sums.counts
-            state[f"{at}.messages"] = member.sums.messages
+            state[f"{at}.counts"] = member.sums.counts.copy()
+            state[f"{at}.messages"] = member.sums.messages.copy()
         return state
 
     def about(self) -> dict[str, Any]:
-        """Task, scale of the target, the backbone, and how W_hat is put together."""
+        """Task, scale of the target, backbone, extrapolator, and how W_hat is put together."""
         return {
             "task": self.task,
             "target_scale": list(self.target_scale),
             "backbone": self.members[0].backbone.about(),
+            "extrapolator": _settings(self.members[0].extrapolator),
             "recompose": self.members[0].recompose,
         }
 
@@ -169,10 +170,10 @@ def _under(arrays: Arrays, prefix: str) -> Arrays:
 
 def _member(weights: Arrays, state: Arrays, about: dict[str, Any]) -> RunningFATE:
     tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
-    has_graph = any(name.startswith("extrapolator.") for name in tensors)
+    settings = about["extrapolator"]
     with torch.device("meta"):  # WHY: sizes that the file tells allocate nothing before they fit
-        backbone = make_backbone(**about.get("backbone") or _plain_mlp(tensors))
-        extrapolator = GraphSAGE(backbone.width, 2) if has_graph else None
+        backbone = make_backbone(**about["backbone"])
+        extrapolator = None if settings is None else GraphSAGE(backbone.width, 2, **settings)
         model = FATE(len(tensors["W"]), backbone, extrapolator, recompose=about["recompose"])
     model.load_state_dict(tensors, assign=True)
     sums = Sums(state["counts"].copy(), state["messages"].copy())
@@ -183,13 +184,31 @@ def _member(weights: Arrays, state: Arrays, about: dict[str, Any]) -> RunningFAT
     return RunningFATE(model, sums)
 
 
-def _plain_mlp(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The backbone of a bundle from before there were others, by the shapes of its weights."""
-    n_layers = sum(name.startswith("backbone.") and name.endswith(".weight") for name in tensors)
-    sizes = [len(tensors[f"backbone.layers.{layer}.bias"]) for layer in range(n_layers)]
-    *hidden, n_outputs = sizes
-    width = tensors["W"].shape[1]
-    return {"name": "mlp", "width": width, "n_outputs": n_outputs, "hidden": hidden}
+def _settings(extrapolator: GraphSAGE | None) -> dict[str, Any] | None:
+    """What else than its width and two layers makes an extrapolator again."""
+    if extrapolator is None:
+        return None
+    prior = extrapolator.log_prior  # what was learned, to start from; weights hold it exactly
+    prior_rows = None if prior is None else float(prior.exp())
+    return {"normalize": extrapolator.normalize, "prior_rows": prior_rows}
+
+
+def used_part(table: Table) -> Any:
+    """The rows as they were given, without the columns that are not used.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = Table(1, {"x1": pl.Series([5])}, np.array([[4, 5]]))  # x0 is not used
+    >>> used_part(table)
+    array([[5]])
+    """
+    if not isinstance(table.native, np.ndarray):
+        frame = nw.from_native(table.native, eager_only=True)
+        return frame.select(*table.columns).to_native()
+    # Columns of an array are named by their place (`openfate.inputs`): x0, x1, ...
+    places = [int(name.removeprefix("x")) for name in table.columns]
+    return table.native if len(places) == table.native.shape[1] else table.native.take(places, 1)
 
 
 class Wrapped:
@@ -230,10 +249,10 @@ class Wrapped:
         """Predictions (N, C) of the wrapped model; new features are not its business."""
         if not table.n_rows:
             return np.empty((0, self.n_outputs))
-        rows = table.native if not self.columns else self._known_columns(table.native)
+        rows = self._known_columns(table.native) if self.columns else used_part(table)
         missing = [name for name in self.columns if name not in table.columns]
         try:
-            p = self._predict(rows)
+            return self.predictions(rows)
         except Exception as error:
             if not missing:
                 raise
@@ -241,16 +260,16 @@ class Wrapped:
                 f"the wrapped model cannot predict without the column {missing[0]!r} ({error}): "
                 "give it, or wrap a model that takes missing values."
             ) from None
+
+    def predictions(self, rows: Any) -> Floats:
+        """(N, C) of rows with the very columns that the model was trained with."""
         if self.task == "regression":
-            return np.asarray(p, np.float64).reshape(table.n_rows, -1)
+            numbers = np.asarray(self.estimator.predict(rows), np.float64)
+            return numbers.reshape(len(numbers), -1)
+        p = self.estimator.predict_proba(rows)
         if isinstance(p, list):  # one (N, 2) array for each label
             p = np.stack([part[:, 1] for part in p], axis=1)
         return np.asarray(p, np.float64)
-
-    def _predict(self, rows: Any) -> Any:
-        if self.task == "regression":
-            return self.estimator.predict(rows)
-        return self.estimator.predict_proba(rows)
 
     @property
     def n_outputs(self) -> int:

@@ -31,7 +31,8 @@ EVIDENCE_KIND: dict[Task, Kind] = {
 _WRITTEN_BY_BUNDLE = {
     *("format", "openfate", "versions", "written", "files", "digest"),
     *("classes", "embeddings", "policies", "exclude", "overrides", "pooling"),
-    *("task", "target_scale", "backbone", "recompose", "n_observed", "numbers", "estimator_format"),
+    *("task", "target_scale", "backbone", "extrapolator", "recompose"),
+    *("n_observed", "numbers", "estimator_format"),
 }
 
 

@@ -16,9 +16,10 @@ from sklearn.utils import compute_sample_weight
 
 from openfate.bank import FeatureBank, Graph, Use
 from openfate.bases import Wrapped
+from openfate.data.policies import Policy
 from openfate.data.schema import Field, Schema
 from openfate.errors import DataFileError, InputError
-from openfate.fitting import FATEEstimator, Policy
+from openfate.fitting import FATEEstimator
 from openfate.inputs import (
     Target,
     class_target,
@@ -78,9 +79,9 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         Of "deepfm" and "widedeep" with the strategy "fate": the linear weight of a new feature,
         "zero", or "extrapolated" with its embedding.
     width, hidden, epochs, lr, batch_size, patience
-        Width of an embedding, widths of the hidden layers, the most passes over the rows, learning
-        rate, rows in a mini-batch, epochs without a better validation loss that are waited for.
-        None: what suits the strategy.
+        Width of an embedding, widths of the hidden layers (() for none), the most passes over the
+        rows, learning rate, rows in a mini-batch, epochs without a better validation loss that are
+        waited for.  None: what suits the strategy.
     validation_share
         Rows spared to stop early and to probe; none are below 40 rows.
     dropout, n_members, weight_decay
@@ -265,10 +266,11 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         """
         if not warm:
             return self.fit(X, y, sample_weight)
-        table = self._open(X)
-        target = label_target(y, table.n_rows, self.bank_)
-        weight = self._class_weights(y, target, self._weights(sample_weight, table))
-        return self._refit(table, target, weight)
+        with unchanged_on_error(self):
+            table = self._open(X)
+            target = label_target(y, table.n_rows, self.bank_)
+            weight = self._class_weights(y, target, self._weights(sample_weight, table))
+            return self._refit(table, target, weight)
 
 
 class FATERegressor(RegressorMixin, FATEEstimator):  # type: ignore[misc]
@@ -357,9 +359,10 @@ new_values, missing_columns, callback, tensorboard, progress
         """Absorb new features: train on rows that have them; see `FATEClassifier.refit`."""
         if not warm:
             return self.fit(X, y, sample_weight)
-        table = self._open(X)
-        target = label_target(y, table.n_rows, self.bank_)
-        return self._refit(table, target, self._weights(sample_weight, table))
+        with unchanged_on_error(self):
+            table = self._open(X)
+            target = label_target(y, table.n_rows, self.bank_)
+            return self._refit(table, target, self._weights(sample_weight, table))
 
 
 # ---- bundles -----------------------------------------------------------------------------------
@@ -378,6 +381,17 @@ def save(estimator: Any, path: str | Path, *, overwrite: bool = False) -> None:
     ----------
     path
         The folder; one that is there needs `overwrite`.
+
+    Examples
+    --------
+    >>> import polars as pl, tempfile
+    >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
+    >>> clf = FATEClassifier(epochs=5).fit(rows, rows["job"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(clf, Path(folder) / "model")
+    ...     files = (Path(folder) / "model").glob("[a-z]*")
+    ...     sorted(file.name.split("-")[0] for file in files)
+    ['meta.json', 'schema', 'state', 'vocabulary', 'weights']
     """
     estimator.save(path, overwrite=overwrite)
 
@@ -413,6 +427,8 @@ def _loaded_fate(bank: FeatureBank) -> FATEEstimator:
     params["schema"] = Schema.from_json(params["schema"])
     if params["hidden"] is not None:
         params["hidden"] = tuple(params["hidden"])
+    if isinstance(params.get("class_weight"), list):
+        params["class_weight"] = dict(params["class_weight"])
     estimator = _FATE[bank.meta["kind"]](**params)
     if isinstance(estimator, FATEClassifier):
         estimator.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])

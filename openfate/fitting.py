@@ -28,7 +28,7 @@ from openfate.bases import Network
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table
 from openfate.data.multihot import MultiHot
-from openfate.data.policies import Policies
+from openfate.data.policies import Policies, Policy
 from openfate.data.schema import Field, Schema
 from openfate.errors import InputError
 from openfate.inputs import (
@@ -46,14 +46,12 @@ from openfate.models.running import RunningFATE
 from openfate.openworld.live import LiveEvidence
 from openfate.openworld.probe import Decision, Novelty
 from openfate.recipes import Job, Recipe, Strategy, model_of
-from openfate.scores import classification_scores, label_scores, regression_scores
+from openfate.scores import task_scores
 from openfate.training.loop import Epoch, History
 from openfate.training.settings import usable_device
 from openfate.using import BankEstimator
 
-__all__ = ["FATEEstimator", "Policy"]
-
-Policy = str | Mapping[str, str]
+__all__ = ["FATEEstimator"]
 
 
 class FATEEstimator(BankEstimator):
@@ -247,13 +245,7 @@ class FATEEstimator(BankEstimator):
         assert isinstance(self.bank_.base, Network)
         field_of = self.bank_.encoder.field_of
         outputs = self.bank_.base.outputs(None, rows.X, field_of, drop_new=True)
-        y, task = as_predicted(rows.target), rows.target.task
-        if task == "regression":
-            scores = regression_scores(outputs[:, 0], y)
-        elif task == "multilabel":
-            scores = label_scores(outputs, y)
-        else:
-            scores = classification_scores(outputs, y)
+        scores = task_scores(outputs, as_predicted(rows.target), rows.target.task)
         return {name: score for name, score in scores.items() if np.isfinite(score)}
 
     # ---- absorbing -----------------------------------------------------------------------------
@@ -301,8 +293,10 @@ class FATEEstimator(BankEstimator):
         for name in ("new_columns", "new_values", "missing_columns"):
             word = params[name]
             params[name] = word if isinstance(word, str) else dict(word)
-        if params.get("class_weight") is not None and not isinstance(params["class_weight"], str):
-            params["class_weight"] = None  # its keys are classes, which need not be text
+        by_class = params.get("class_weight")
+        if isinstance(by_class, Mapping):  # as pairs: classes need not be text, as JSON's names are
+            known = [c for c in self.bank_.classes if c in by_class]
+            params["class_weight"] = [[_plain_value(c), _plain_value(by_class[c])] for c in known]
         return params
 
     def _restore(self, bank: FeatureBank) -> Self:

@@ -34,6 +34,13 @@ def contributions(
     -------
         Columns of equal length: row, output, field, value, new, effect.
     """
+    with bank.lock:
+        return _contributions(bank, frame, graph, rows)
+
+
+def _contributions(
+    bank: FeatureBank, frame: Any, graph: Graph, rows: Sequence[int] | None
+) -> dict[str, list[Any]]:
     table = bank.table(frame)
     bank = bank.prepared(table, graph)
     X, field_of = bank.encoder.encode(table), bank.encoder.field_of
@@ -88,6 +95,11 @@ def nearest(bank: FeatureBank, field: str, value: str | float | None, k: int = 5
         Its id, whether it is new, its number of rows, its neighbours (of a network), and its
         effect: the change of the outputs of an average row that gets the feature.
     """
+    with bank.lock:
+        return _nearest(bank, field, value, k)
+
+
+def _nearest(bank: FeatureBank, field: str, value: str | float | None, k: int) -> dict[str, Any]:
     feature = bank.encoder.find(field, value)
     if feature is None:
         raise InputError(
@@ -150,7 +162,8 @@ def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[
 
 def describe(bank: FeatureBank) -> dict[str, Any]:
     """What the bank is, for people and programs: fields, sizes, settings, metrics."""
-    field_of = bank.encoder.field_of
+    encoder = bank.encoder  # of one moment
+    field_of = encoder.field_of
     new = np.arange(len(field_of)) >= bank.n_observed
     fields = [
         {
@@ -159,7 +172,7 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
             "observed_features": int(np.sum((field_of == index) & ~new)),
             "new_features": int(np.sum((field_of == index) & new)),
         }
-        for index, field in enumerate(bank.encoder.schema)
+        for index, field in enumerate(encoder.schema)
     ]
     return {
         "task": bank.task,

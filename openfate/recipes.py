@@ -130,6 +130,8 @@ class Recipe:
             _check_number(name, getattr(self, name), 1, whole=True)
         for name in ("lr", "lr_extrapolator", "weight_decay"):
             _check_number(name, getattr(self, name), 0)
+        if self.lr == 0:
+            raise InputError("lr=0: nothing would be learned; choose a number above 0.")
         for size in self.hidden or ():
             _check_number("hidden", size, 1, whole=True)
 
@@ -167,7 +169,7 @@ class Recipe:
 
     def _learn_fate(self, job: Job) -> tuple[list[FATE], History, list[int]]:
         training, validation = job.training, job.validation
-        width, hidden = self.width or 32, self.hidden or (64,)
+        width, hidden = self.width or 32, (64,) if self.hidden is None else self.hidden
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.seed)
             backbone = self._make(width, training.target.n_outputs, hidden, _n_fields(job.field_of))
@@ -241,7 +243,7 @@ class Recipe:
         plain = AutoSettings()
         return AutoSettings(
             width=self.width or plain.width,
-            hidden=self.hidden or plain.hidden,
+            hidden=plain.hidden if self.hidden is None else self.hidden,
             dropout=self.dropout,
             n_members=self.n_members,
             epochs=self.epochs or plain.epochs,

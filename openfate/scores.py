@@ -11,15 +11,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from openfate.bases import Task
 from openfate.training.metrics import roc_auc
 
-__all__ = ["LESS_IS_BETTER", "classification_scores", "label_scores", "regression_scores"]
+__all__ = [
+    "LESS_IS_BETTER",
+    "classification_scores",
+    "label_scores",
+    "regression_scores",
+    "task_scores",
+]
 
 LESS_IS_BETTER = frozenset(
     {"log_loss", "brier", "calibration_error", "mean_absolute_error", "root_mean_squared_error"}
 )
 _BINS = 10
 _LEAST = 1e-15  # of a probability, so that one certain error does not make a loss infinite
+
+
+def task_scores(outputs: NDArray[Any], y: NDArray[Any], task: Task) -> dict[str, float]:
+    """Score a bank's outputs by what suits its task.
+
+    Parameters
+    ----------
+    outputs
+        (N, C) probabilities, (N, K) of labels, or (N, 1) numbers.
+    y
+        (N,) class numbers, (N, K) labels, or (N,) numbers.
+
+    Examples
+    --------
+    >>> task_scores(np.array([[1.0], [2.0]]), np.array([1.0, 3.0]), "regression")["r2"]
+    0.5
+    """
+    if task == "regression":
+        return regression_scores(outputs[:, 0], y)
+    return (label_scores if task == "multilabel" else classification_scores)(outputs, y)
 
 
 def classification_scores(p: NDArray[Any], y: NDArray[Any]) -> dict[str, float]:

@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_consistent_length, check_random_state, get_tags
 
 from openfate.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
-from openfate.bases import Floats, Task, Wrapped
+from openfate.bases import Floats, Task, Wrapped, used_part
 from openfate.data.encode import Encoder
 from openfate.data.frame import Table
 from openfate.data.multihot import MultiHot
@@ -88,7 +88,7 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def _fit(self, table: Table, target: Target, y: Any, fit_params: dict[str, Any]) -> Self:
+    def _fit(self, table: Table, target: Target, y: Any, weight: ArrayLike | None) -> Self:
         if isinstance(self.exclude, str):
             raise InputError(f"exclude={self.exclude!r} is one text: give a list of columns.")
         policies = Policies(self.new_columns, self.new_values, self.missing_columns)
@@ -96,15 +96,17 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         known = table.select(self._trained_on(table))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
-        rows = _native(known)
+        rows = used_part(known)
         _check_text(self.estimator, known)
+        check_consistent_length(y, weight)
         pooling, decision = self.pooling, None
         if pooling is None:
-            decision = self._probe(rows, y, target, encoder.encode(known), encoder.field_of, seed)
+            fit = _fit_of(self.estimator, rows, y, target, weight)
+            decision = self._probe(fit, target, encoder.encode(known), encoder.field_of, seed)
             pooling = pooling_of(decision)
         fitted = self.estimator
         if not self.prefit:
-            fitted = clone(self.estimator).fit(rows, y, **fit_params)
+            fitted = clone(self.estimator).fit(rows, y, **_weights(weight))
         self.estimator_ = fitted
         columns = list(known.columns) if hasattr(self, "feature_names_in_") else []
         numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
@@ -145,8 +147,7 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
 
     def _probe(
         self,
-        rows: Any,
-        y: Any,
+        fit: Callable[[list[int], NDArray[np.intp]], Floats],
         target: Target,
         X: MultiHot,
         field_of: NDArray[np.integer],
@@ -162,7 +163,6 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         labels = as_predicted(spared)
         kind = EVIDENCE_KIND[target.task]
         X_validation = X.select_rows(parts.validation)
-        fit = _fit_of(clone(self.estimator), rows, y, target, parts.training)
 
         def views() -> Iterator[tuple[View, float]]:
             rng = np.random.default_rng([seed, 3])
@@ -170,7 +170,7 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
             for hidden in hidden_shares(None, self.n_draws):
                 n_hidden = min(max(1, round(hidden * len(fields))), len(fields) - 1)
                 chosen = rng.choice(fields, n_hidden, replace=False)
-                P0 = fit([int(at) for at in chosen])[parts.validation]
+                P0 = fit([int(at) for at in chosen], parts.training)[parts.validation]
                 new = np.flatnonzero(np.isin(field_of, chosen))
                 yield View(_always(P0), X, X_validation.select_features(new), kind), hidden
 
@@ -239,7 +239,7 @@ class OpenWorldClassifier(ClassifierMixin, _OpenWorld):  # type: ignore[misc]
             if self.prefit:
                 target = self._own_classes(labels, target)
             self.classes_ = np.array(target.classes)
-            return self._fit(table, target, labels, _weights(sample_weight))
+            return self._fit(table, target, labels, sample_weight)
 
     def _own_classes(self, labels: NDArray[Any], target: Target) -> Target:
         """The target with the classes of the fitted model, whichever of them these rows have."""
@@ -287,7 +287,7 @@ class OpenWorldRegressor(RegressorMixin, _OpenWorld):  # type: ignore[misc]
             table = open_table(self, X, reset=True)
             target = number_target(y, table.n_rows)
             self._target = target_name(y, table)
-            return self._fit(table, target, as_predicted(target), _weights(sample_weight))
+            return self._fit(table, target, as_predicted(target), sample_weight)
 
     def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
         """Numbers (N,)."""
@@ -319,26 +319,20 @@ def _is_polars(table: Table) -> bool:
 
 
 def _weights(sample_weight: ArrayLike | None) -> dict[str, Any]:
+    """An argument of `fit`, which not every model has."""
     return {} if sample_weight is None else {"sample_weight": sample_weight}
 
 
-def _native(table: Table) -> Any:
-    """The rows as they were given, without the columns that are not used."""
-    frame = nw.from_native(table.native, pass_through=True)
-    return frame.select(*table.columns).to_native() if isinstance(frame, nw.DataFrame) else frame
-
-
 def _fit_of(
-    estimator: Any, rows: Any, y: Any, target: Target, training: NDArray[np.intp]
-) -> Callable[[list[int]], Floats]:
-    """A function that fits a clone with some columns made constant and predicts all rows."""
+    estimator: Any, rows: Any, y: Any, target: Target, weight: ArrayLike | None
+) -> Callable[[list[int], NDArray[np.intp]], Floats]:
+    """A function that fits a clone to some rows, columns made constant, and predicts all rows."""
 
-    def fit(hidden: list[int]) -> Floats:
+    def fit(hidden: list[int], training: NDArray[np.intp]) -> Floats:
         blank = _constant(rows, hidden)
-        fitted = clone(estimator).fit(_take(blank, training), y[training])
-        table = Table(len(y), {}, blank)
-        none = MultiHot.from_rows([], 0)
-        P = Wrapped(fitted, [], 0, target.task).outputs(table, none, None, drop_new=True)
+        some = None if weight is None else np.asarray(weight)[training]
+        fitted = clone(estimator).fit(_take(blank, training), y[training], **_weights(some))
+        P = Wrapped(fitted, [], 0, target.task).predictions(blank)
         if target.task == "regression" or len(fitted.classes_) == len(target.classes):
             return P
         every = np.zeros((len(P), len(target.classes)))  # some classes are not in these rows

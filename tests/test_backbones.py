@@ -10,12 +10,18 @@ import pytest
 import torch
 
 from openfate.bank import FeatureBank
+from openfate.bases import Network
+from openfate.data.encode import Encoder
 from openfate.data.multihot import MultiHot
+from openfate.data.schema import Schema
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
 from openfate.graph.bipartite import Bipartite
 from openfate.insight import nearest
 from openfate.models import DCN, MLP, DeepFM, WideDeep
+from openfate.models.extrapolator import GraphSAGE
+from openfate.models.fate import FATE
+from openfate.models.running import RunningFATE
 from openfate.recipes import model_of
 
 CASES = {
@@ -125,14 +131,6 @@ def test_a_bundle_gives_the_same_bytes(model, later, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_a_bundle_from_before_there_were_backbones_is_read(rows, y):
-    bank = FATEClassifier(**QUICK, strategy="fate").fit(rows, y).bank_
-    bundle = bank.to_bundle()
-    del bundle.meta["backbone"], bundle.meta["params"]["backbone"]
-    again = FeatureBank.from_bundle(bundle)
-    assert np.array_equal(again.outputs(rows), bank.outputs(rows))
-
-
 @pytest.mark.parametrize(
     "lie",
     [
@@ -146,6 +144,29 @@ def test_a_bundle_from_before_there_were_backbones_is_read(rows, y):
 def test_a_bundle_that_tells_of_another_backbone_is_refused(rows, y, lie):
     bundle = FATEClassifier(**QUICK, strategy="fate").fit(rows, y).bank_.to_bundle()
     bundle.meta["backbone"] = {**bundle.meta["backbone"], **lie}
+    with pytest.raises(DataFileError, match="the parts of the bundle do not fit together"):
+        FeatureBank.from_bundle(bundle)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("prior_rows", [None, 3.0])
+def test_a_bundle_tells_how_its_graphsage_computes(rows, later, tmp_path, normalize, prior_rows):
+    encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+    sage = GraphSAGE(8, normalize=normalize, prior_rows=prior_rows)
+    model = RunningFATE(FATE(encoder.n_features, MLP(8, 1), sage, recompose="all"))
+    bank = FeatureBank(encoder, Network([model], "binary"), [0, 1])
+    bank.observe(later)
+    bank.save(tmp_path / "m")
+    again = FeatureBank.load(tmp_path / "m")
+    assert np.array_equal(again.outputs(later), bank.outputs(later))
+    again.observe(later), bank.observe(later)
+    assert np.array_equal(again.outputs(later), bank.outputs(later))
+
+
+@pytest.mark.parametrize("lie", [None, {"prior_rows": 1.0}, {"n_layers": 3}])
+def test_a_bundle_that_tells_of_another_graphsage_is_refused(rows, y, lie):
+    bundle = FATEClassifier(**QUICK, strategy="fate").fit(rows, y).bank_.to_bundle()
+    bundle.meta["extrapolator"] = lie
     with pytest.raises(DataFileError, match="the parts of the bundle do not fit together"):
         FeatureBank.from_bundle(bundle)
 
@@ -174,6 +195,19 @@ def test_regression_and_many_classes_take_every_backbone(rows, case):
     assert reg.score(rows, rows["age"] * 2.0) > 0.5
     clf = FATEClassifier(**options, strategy="fate").fit(rows, rows["job"])
     assert clf.score(rows, rows["job"]) > 0.95
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("strategy", ["fate", "auto"])
+def test_a_network_may_have_no_hidden_layer(rows, y, later, tmp_path, case, strategy):
+    """Not the default ones; as the parameter says."""
+    options = {**QUICK, **CASES[case], "hidden": ()}
+    model = FATEClassifier(**options, strategy=strategy).fit(rows, y)
+    assert model.bank_.base.about()["backbone"]["hidden"] == []
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.hidden == ()
+    assert np.array_equal(again.predict_proba(later), model.predict_proba(later))
 
 
 def test_a_product_of_two_columns_is_what_the_machine_adds(rows):

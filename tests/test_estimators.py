@@ -10,8 +10,13 @@ import polars as pl
 import pytest
 from sklearn.model_selection import GridSearchCV
 
+from openfate.bank import FeatureBank
+from openfate.bases import Network
+from openfate.data.encode import Encoder
 from openfate.errors import InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
+from openfate.fitting import FATEEstimator
+from openfate.insight import contributions, nearest
 
 QUICK = {"epochs": 3, "n_members": 1, "n_draws": 1, "width": 8, "hidden": (8,)}
 
@@ -43,6 +48,7 @@ def later(rows):
         ({"hidden": (0,)}, "hidden=0"),
         ({"hidden": 8}, "hidden=8: give a list"),
         ({"lr": -1.0}, r"lr=-1\.0"),
+        ({"lr": 0}, "lr=0: nothing would be learned"),
         ({"dropout": 1.0}, r"dropout=1\.0"),
         ({"n_draws": 0}, "n_draws=0"),
         ({"validation_share": 1.0}, "validation_share"),
@@ -111,6 +117,22 @@ def test_a_failed_fit_leaves_the_old_model(rows, y, later):
     assert np.array_equal(model.predict_proba(later), before)
 
 
+@pytest.mark.parametrize("kind", [FATEClassifier, FATERegressor])
+@pytest.mark.parametrize("place", [(FeatureBank, "observe"), (FATEEstimator, "_remember")])
+def test_an_interrupted_refit_leaves_the_old_model(rows, y, later, monkeypatch, kind, place):
+    model = kind(**QUICK).fit(rows, y)
+    before, parts = model.predict(later), dict(vars(model))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(*place, _ctrl_c)
+        model.refit(later, y)
+    assert all(vars(model)[name] is part for name, part in parts.items())
+    assert np.array_equal(model.predict(later), before)
+
+
+def _ctrl_c(*_, **__):
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("labels", [["nan"] * 120, np.full(120, 1e308), [1.0]])
 def test_labels_that_fail_change_nothing(rows, y, later, labels):
     model = FATERegressor(strategy="evidence", **QUICK).fit(rows, y * 2.0)
@@ -135,6 +157,19 @@ def test_numpy_parameters_of_a_search_can_be_saved(rows, y, tmp_path):
     best = GridSearchCV(FATEClassifier(**QUICK), grid, cv=2).fit(frame, y).best_estimator_
     best.save(tmp_path / "model")
     assert load(tmp_path / "model").width in (4, 8)
+
+
+@pytest.mark.parametrize("names", [[0, 1], ["a", "b"], [False, True], np.array([2, 5])])
+def test_weights_of_classes_are_there_for_a_refit_of_a_loaded_model(rows, y, tmp_path, names):
+    by_class = dict(zip(names, np.array([1.0, 9.0]), strict=True))
+    target = np.array(names)[y]
+    unused = {("no", "class"): 2.0}  # which JSON could not keep
+    model = FATEClassifier(class_weight=by_class | unused, **QUICK).fit(rows, target)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.class_weight == by_class
+    expected = model.refit(rows, target).predict_proba(rows)
+    assert np.array_equal(again.refit(rows, target).predict_proba(rows), expected)
 
 
 def test_rows_of_weight_0_are_not_there_in_fit_and_refit(rows, y, later):
@@ -162,6 +197,61 @@ def test_threads_that_observe_together_lose_nothing(rows, y):
     assert model.bank_.n_rows == 120 + 400
     city = model.bank_.encoder.fields.index("city")
     assert np.sum(model.bank_.encoder.field_of == city) == 100
+
+
+def _observing(bank, rows):
+    """A thread that shows rows to the bank, given as much time as it would need if it could."""
+    thread = threading.Thread(target=bank.observe, args=(rows,))
+    thread.start()
+    thread.join(0.3)
+    return thread
+
+
+READERS = {
+    "to_bundle": lambda bank, _: FeatureBank.from_bundle(bank.to_bundle()).n_rows,
+    "state": lambda bank, _: {name: len(array) for name, array in bank.state().items()},
+    "schema_report": lambda bank, later: len(bank.schema_report(later).new),
+    "lookahead": lambda bank, later: bank.lookahead([later]) is bank,
+    "explain": lambda bank, later: len(contributions(bank, later, "state")["row"]),
+    "nearest": lambda bank, _: nearest(bank, "c", "x")["rows"],
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_read_is_of_one_moment_though_another_thread_observes(
+    rows, y, later, monkeypatch, reader
+):
+    """Wherever reading calls the first part of the bank, another thread tries to change it."""
+    bank = FATEClassifier(strategy="fate", **QUICK).fit(rows, y).bank_
+    read = READERS[reader]
+    expected, threads = read(bank, later), []
+    for owner, name in [
+        (Encoder, "to_parts"),
+        (Network, "state"),
+        (FeatureBank, "table"),
+        (Encoder, "find"),
+    ]:
+        whole = getattr(owner, name)
+
+        def tried(*args, whole=whole):
+            result = whole(*args)
+            if not threads:
+                threads.append(None)  # the thread itself calls these too
+                threads.append(_observing(bank, later))
+            return result
+
+        monkeypatch.setattr(owner, name, tried)
+    assert read(bank, later) == expected
+    threads[-1].join()
+    assert bank.n_rows == 240
+
+
+def test_a_bundle_in_memory_does_not_follow_what_is_observed_later(rows, y):
+    bank = FATEClassifier(strategy="fate", **QUICK).fit(rows, y).bank_
+    state = bank.to_bundle().state
+    before = {name: array.copy() for name, array in state.items()}
+    bank.observe(rows)
+    assert all(np.array_equal(state[name], array) for name, array in before.items())
 
 
 def test_progress_callback_and_tensorboard_follow_the_epochs(rows, y, tmp_path, capsys):

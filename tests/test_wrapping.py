@@ -125,6 +125,25 @@ def test_categories_and_weights_reach_the_wrapped_model(rows):
     assert np.array_equal(model.predict_proba(frame), alone.predict_proba(frame))
 
 
+def test_the_probe_weighs_rows_as_the_model_does(rows):
+    fits = []
+
+    class Noted(LogisticRegression):
+        def fit(self, X, y, sample_weight=None):
+            fits.append((X, sample_weight))
+            return super().fit(X, y, sample_weight)
+
+    weight = np.arange(200.0) + 1  # of row 0, 1, ...
+    OpenWorldClassifier(Noted(), n_draws=2).fit(rows, classes(rows), weight.tolist())
+    *probed, (_, last) = fits
+    assert np.array_equal(last, weight) and len(probed) == 2
+    for X, part in probed:
+        shown = "a" if X["a"].nunique() > 1 else "b"  # the other one is hidden
+        assert np.array_equal(rows[shown].to_numpy()[np.asarray(part, int) - 1], X[shown])
+    with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[200, 3\]"):
+        OpenWorldClassifier(Noted(), n_draws=2).fit(rows, classes(rows), [1.0, 2.0, 3.0])
+
+
 def test_a_model_without_probabilities_is_refused(rows):
     with pytest.raises(InputError, match="LinearSVC has no predict_proba"):
         OpenWorldClassifier(LinearSVC()).fit(rows, classes(rows))
@@ -215,3 +234,21 @@ def test_a_fitted_model_keeps_its_own_classes_and_columns(rows, later):
 def test_a_class_instead_of_an_instance_is_refused(rows):
     with pytest.raises(InputError, match="with parentheses"):
         OpenWorldClassifier(LogisticRegression).fit(rows, classes(rows))
+
+
+@pytest.mark.parametrize("n_draws", [0, 2])
+def test_an_excluded_column_of_an_array_reaches_neither_the_model_nor_the_probe(
+    rows, tmp_path, n_draws
+):
+    """As if it were not there, which the same array without it shows."""
+    y = classes(rows)
+    less = np.ascontiguousarray(np.column_stack([rows, np.cos(np.arange(200))]))
+    more = np.column_stack([y.astype(float), less])
+    options = {"n_draws": n_draws} if n_draws else {"pooling": POOLING}
+    model = OpenWorldClassifier(LogisticRegression(), exclude=["x0"], **options).fit(more, y)
+    alone = OpenWorldClassifier(LogisticRegression(), **options).fit(less, y)
+    assert model.estimator_.n_features_in_ == 3 and model.n_features_in_ == 4
+    assert model.bank_.meta["decision"] == alone.bank_.meta["decision"]
+    assert np.array_equal(model.predict_proba(more), alone.predict_proba(less))
+    model.save(tmp_path / "model")
+    assert np.array_equal(load(tmp_path / "model").predict_proba(more), alone.predict_proba(less))

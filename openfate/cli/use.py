@@ -293,14 +293,9 @@ def _truth(bank: FeatureBank, batch: Batch) -> tuple[NDArray[Any], NDArray[np.bo
 def _scores(bank: FeatureBank, outputs: NDArray[Any], y: NDArray[Any]) -> dict[str, float | None]:
     import math
 
-    from openfate.scores import classification_scores, label_scores, regression_scores
+    from openfate.scores import task_scores
 
-    if bank.task == "regression":
-        scores = regression_scores(outputs[:, 0], y)
-    elif bank.task == "multilabel":
-        scores = label_scores(outputs, y)
-    else:
-        scores = classification_scores(outputs, y)
+    scores = task_scores(outputs, y, bank.task)
     return {name: None if math.isnan(value) else value for name, value in scores.items()}
 
 
