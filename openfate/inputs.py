@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from openfate.bank import FeatureBank
 from openfate.bases import Task
-from openfate.data.frame import Table, read_table
+from openfate.data.frame import Table, column_of, read_table
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 
@@ -114,7 +114,7 @@ def _cells(name: str, cells: NDArray[Any]) -> pl.Series:
     if cells.dtype.kind != "O":
         column = pl.Series(name, np.ascontiguousarray(cells))
         return column.fill_nan(None) if column.dtype.is_float() else column
-    return read_table(pl.DataFrame({name: pl.Series(cells.tolist(), strict=False)})).columns[name]
+    return column_of(name, list(cells))
 
 
 def select_rows(table: Table, rows: NDArray[np.intp]) -> Table:

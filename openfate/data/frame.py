@@ -6,10 +6,10 @@ the frame's own sign for it was (None, NaN, pd.NA, NaT).
 
 from __future__ import annotations
 
-import math
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from openfate.errors import InputError
 
-__all__ = ["Table", "elements_of", "numbers_of", "read_table", "text_of"]
+__all__ = ["Table", "column_of", "elements_of", "numbers_of", "read_table", "text_of"]
 
 # How polars refuses Python values; it panics at decimals that are infinite or very long.
 _REFUSALS = (
@@ -267,12 +267,22 @@ def _is_words(dtype: pl.DataType) -> bool:
 
 def _from_values(series: nw.Series[Any], name: str) -> pl.Series:
     missing = series.is_null().to_list()
-    values = [
-        None if is_missing else _plain(value)
-        for value, is_missing in zip(series.to_list(), missing, strict=True)
-    ]
+    cells = zip(series.to_list(), missing, strict=True)
+    return column_of(name, [None if is_missing else value for value, is_missing in cells])
+
+
+def column_of(name: str, values: Sequence[Any]) -> pl.Series:
+    """Python values of any types as a column, whatever their order; missing ones are null.
+
+    Examples
+    --------
+    >>> column_of("x", [1, "a", 2.0, float("nan"), True]).to_list()
+    ['1', 'a', '2', None, 'true']
+    >>> column_of("x", [1, 2.5]).to_list()
+    [1.0, 2.5]
+    """
     try:
-        return _series_of(values, name)
+        return _series_of([None if _is_missing(value) else _plain(value) for value in values], name)
     except UnicodeEncodeError as error:
         # Half a surrogate pair, from broken JSON or file names, has no UTF-8.
         what = reprlib.repr(error.object)
@@ -281,27 +291,51 @@ def _from_values(series: nw.Series[Any], name: str) -> pl.Series:
         ) from None
 
 
-def _series_of(values: list[Any], name: str) -> pl.Series:
+def _is_missing(value: Any) -> bool:
+    """None, nan, pandas' NA or NaT; a cell that holds several values is none of them."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
     try:
-        column = pl.Series(name, values)
-        if column.dtype != pl.Object:
-            return _without_nan(column)
-    except UnicodeEncodeError:
-        raise
-    except _REFUSALS:
-        pass  # values of several types: they are compared as text
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _series_of(values: list[Any], name: str) -> pl.Series:
+    types = {_type_of(value) for value in values if value is not None}
+    if types == {int, float}:
+        return pl.Series(name, values, dtype=pl.Float64, strict=False)
+    # WHY: of several types polars takes the first value's for all, so that order would matter.
+    if len(types) <= 1:
+        try:
+            column = pl.Series(name, values)
+            if column.dtype != pl.Object:
+                return _without_nan(column)
+        except UnicodeEncodeError:
+            raise
+        except _REFUSALS:
+            pass
+    # Values of several types, or of one that polars does not know, are compared as text.
     return pl.Series(name, [_python_text(value, name) for value in values], dtype=pl.String)
 
 
+def _type_of(value: Any) -> type:
+    """The type of a cell, where those that make one column are one."""
+    alike = (_CONTAINERS, list), (datetime, datetime), (str, str)
+    return next((kind for kinds, kind in alike if isinstance(value, kinds)), type(value))
+
+
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]")  # WHY: nanoseconds would become a whole number
+    if isinstance(value, np.generic):
+        return value.item()
     return sorted(value, key=str) if isinstance(value, set | frozenset) else value
 
 
 def _python_text(value: Any, name: str) -> str | None:
     """`text_of` for one Python value of a column whose values have several types."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None:
         return None
     if isinstance(value, bool):
         return str(value).lower()
