@@ -43,13 +43,10 @@ def uci(tmp_path, *arguments, **environment):
     "command",
     [[], ["experiment"], ["experiment", "uci"], ["experiment", "openworld"], ["demo"], ["fetch"]],
 )
-def test_help_is_quick_and_names_the_flags(command):
-    started = time.perf_counter()
+def test_help_names_the_flags(command):
     done = openfate(*command, "--help")
-    seconds = time.perf_counter() - started
     assert done.returncode == 0
     assert "Usage" in done.stdout
-    assert seconds < 5  # half a second on an idle machine; torch alone would take longer than this
 
 
 def test_help_does_not_import_torch():

@@ -273,18 +273,23 @@ def million():
     return pl.DataFrame({"user": pl.Series("user", order).cast(pl.String) + "@example.org"})
 
 
-def test_a_million_values_fit_encode_and_grow_in_seconds(million):
+def seconds_of(work):
     start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def test_a_million_values_fit_encode_and_grow(million):
     encoder = Encoder(Schema.from_frame(million)).fit(million)
     ids = encoder.encode(million).ids
-    assert time.perf_counter() - start < 20  # 1.2 s on a quiet core
     assert encoder.n_features == len(np.unique(ids)) == 1_000_000
     assert encoder.decode(int(ids[7])) == ("user", million["user"][7])
     later = pl.DataFrame({"user": [f"new {i}" for i in range(10)]})
     encoder.grown(later)  # the first small look-up makes a dict
-    start = time.perf_counter()
     grown = encoder.grown(later)
-    assert time.perf_counter() - start < 0.2  # 1 ms on a quiet core
+    whole = seconds_of(lambda: encoder.encode(million))
+    few = min(seconds_of(lambda: encoder.grown(later)) for _ in range(5))
+    assert 20 * few < whole  # 300 times on a quiet core: what is known is not gone through
     assert grown.n_features == 1_000_010
     assert grown.encode(later).ids.tolist() == list(range(1_000_000, 1_000_010))
 
