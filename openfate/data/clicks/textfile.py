@@ -10,7 +10,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -30,6 +30,7 @@ __all__ = [
     "widths",
 ]
 
+T = TypeVar("T")
 LONGEST = 1 << 28  # bytes of one record: beyond it a quote was not closed
 _BAD_GZIP = (gzip.BadGzipFile, zlib.error, EOFError)
 
@@ -43,16 +44,14 @@ def fault(path: Path, what: str, remedy: str) -> DataFileError:
 
 def reading(path: Path) -> IO[bytes]:
     """Open a file, unpacking it if it begins as gzip does, whatever its name."""
-    try:
-        return gzip.open(path) if is_gzip(path) else path.open("rb")  # type: ignore[return-value]
-    except OSError as error:
-        raise DataFileError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    unpack = is_gzip(path)
+    return _safely(path, lambda: gzip.open(path) if unpack else path.open("rb"))
 
 
 def is_gzip(path: Path) -> bool:
     """Say whether a file begins as gzip does."""
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+    with _safely(path, lambda: path.open("rb")) as file:
+        return read(file, path, 2) == b"\x1f\x8b"
 
 
 def read(content: IO[bytes], path: Path, n_bytes: int) -> bytes:
@@ -76,7 +75,8 @@ def skip(content: IO[bytes], path: Path, n_bytes: int) -> int:
     return lines
 
 
-def _safely(path: Path, read: Callable[[], bytes]) -> bytes:
+def _safely(path: Path, read: Callable[[], T]) -> T:
+    """Open or read; errors are the file's."""
     try:
         return read()
     except _BAD_GZIP:
