@@ -27,7 +27,7 @@ from openfate.data.clicks.pieces import Batch, batches_of
 from openfate.data.records import Between, Shape, fault
 from openfate.errors import DataFileError, InputError
 
-__all__ = ["PreparedData", "Shard", "read_shards"]
+__all__ = ["PreparedData", "Shard"]
 
 T = TypeVar("T")
 VERSION = 1
@@ -57,22 +57,10 @@ _MANIFEST = {
     **{"target": str, "n_rows": int, "n_features": int, "n_observed": int, "n_bad_lines": int},
     **{"report": dict, "versions": dict, "command": object, "vocabulary": {"file": str}},
     "fields": [
-        {"name": str, "observed": [int, int], "new": [int, int], "rare": (int, None)},
+        {"name": str, "observed": [int, int], "new": [int, int]},
     ],
     "parts": {str: [_SHARD]},
 }
-
-
-def read_shards(
-    folder: str | Path,
-    part: str = "train",
-    batch_rows: int = 100_000,
-    *,
-    seed: int | None = None,
-    skip_batches: int = 0,
-) -> Iterator[Batch]:
-    """Iterate over a part of a prepared data set; see `PreparedData.batches`."""
-    return PreparedData(folder).batches(part, batch_rows, seed=seed, skip_batches=skip_batches)
 
 
 class PreparedData:
@@ -129,12 +117,6 @@ run `openfate prepare`.
             for first, n in (entry["observed"], entry["new"]):
                 field[first : first + n] = f
         return field
-
-    @property
-    def rare_ids(self) -> tuple[int, ...]:
-        """The features that the rare values of a field share."""
-        rare = (entry.get("rare") for entry in self.manifest["fields"])
-        return tuple(int(j) for j in rare if j is not None)
 
     def vocabulary(self) -> pl.LazyFrame:
         """Give every value with its id and counts; a missing cell is null, rare ones share an id.

@@ -247,7 +247,7 @@ def test_the_vocabulary_lists_every_value_with_its_id_and_counts(tmp_path):
         ("c", 2, "rare", 1, 0, 1),
         ("d", 3, "new", 0, 2, 2),
     ]
-    assert data.rare_ids == (2,)
+    assert data.manifest["fields"][0]["rare"] == 2
     assert data.report["features"] == {"in_training": 3, "new_in_validation": 1, "new_in_test": 0}
     assert data.report["new_cells"]["validation"] == round(2 / 12, 6)
 
