@@ -9,29 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import queue
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate.data.ahead import read_ahead
 from openfate.data.clicks.pieces import Batch, batches_of
 from openfate.data.records import Between, Shape, fault
 from openfate.errors import DataFileError, InputError
 
 __all__ = ["PreparedData", "Shard"]
 
-T = TypeVar("T")
 VERSION = 1
-_AHEAD = 2  # batches that wait while one is used
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,7 @@ run `openfate prepare`.
         shards = self.shards(part)
         sizes = [shard.rows for shard in shards]
         batches = batches_of(sizes, lambda n: self._load(shards[n]), batch_rows, seed, skip_batches)
-        return _read_ahead(batches)
+        return read_ahead(batches)
 
     def read(self, part: str) -> Batch:
         """Read a whole part into memory."""
@@ -221,41 +218,3 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if wrong is not None:
         raise DataFileError(f"{path}: {wrong}; run `openfate prepare` again with --overwrite.")
     return manifest
-
-
-def _read_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Iterate in a thread, a few items ahead of their use; errors come out where they belong."""
-    waiting: queue.Queue[tuple[bool, Any]] = queue.Queue(_AHEAD)
-    stopped = threading.Event()
-
-    def put(is_item: bool, what: Any) -> None:
-        while not stopped.is_set():
-            try:
-                return waiting.put((is_item, what), timeout=0.05)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                put(True, item)
-                if stopped.is_set():
-                    return
-            put(False, None)
-        except BaseException as error:  # it is raised again in the reader's thread
-            put(False, error)
-
-    thread = threading.Thread(target=work, name="read-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            is_item, what = waiting.get()
-            if is_item:
-                yield what
-            elif what is None:
-                return
-            else:
-                raise what
-    finally:
-        stopped.set()
-        thread.join()
