@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate.data.quotes import inside_quotes
 from openfate.errors import DataFileError
 
 __all__ = [
     "fault",
     "is_gzip",
-    "last_end",
     "parquet",
     "read",
     "read_line",
@@ -94,27 +94,12 @@ def parquet(path: Path, read: Callable[[], Any]) -> Any:
         raise fault(path, f"cannot be read as Parquet ({reason})", "write it again") from None
 
 
-def last_end(data: bytes, has_quotes: bool) -> int:
-    """Where the last whole record ends; 0 where there is none."""
-    if not has_quotes or b'"' not in data:
-        return data.rfind(b"\n") + 1
-    cells = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero((cells == 10) & ~_inside_quotes(cells))
-    return int(ends[-1]) + 1 if len(ends) else 0
-
-
-def _inside_quotes(cells: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    # A quote inside a quoted cell is doubled, so the number of quotes before a byte tells.
-    inside: NDArray[np.bool_] = np.logical_xor.accumulate(cells == 34)
-    return inside
-
-
 def widths(
     data: bytes, separator: str, has_quotes: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each record ends, and how many cells it has."""
     cells = np.frombuffer(data, np.uint8)
-    outside = ~_inside_quotes(cells) if has_quotes else np.ones(len(cells), bool)
+    outside = ~inside_quotes(cells) if has_quotes else np.ones(len(cells), bool)
     ends = np.flatnonzero((cells == 10) & outside)
     cuts = np.cumsum((cells == ord(separator)) & outside)
     return ends, np.diff(cuts[ends], prepend=0) + 1
