@@ -22,9 +22,9 @@ from torch import Tensor
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
+from openfate.experiments.embed import learn_map, new_part
 from openfate.models.fate import FATE
 from openfate.openworld.candidates import Candidate, View, evidence_candidates
-from openfate.experiments.embed import learn_map, new_part
 from openfate.openworld.evidence import Floats
 from openfate.openworld.members import AutoSettings, logits_of, sums_of, train_members
 from openfate.training.metrics import probabilities

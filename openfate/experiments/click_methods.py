@@ -297,9 +297,7 @@ class ClickTrial:
         candidates = [Pooling(strength=0.0, label_strength=0.0)]
         for strength, alpha in itertools.product(STRENGTHS, ALPHAS):
             candidates.append(Pooling(strength=strength, alpha=alpha, label_strength=0.0))
-        return min(
-            candidates, key=lambda c: row_losses(score(state, X, P0, c, own=True), y).mean()
-        )
+        return min(candidates, key=lambda c: row_losses(score(state, X, P0, c, own=True), y).mean())
 
     @cached_property
     def labelled(self) -> Pooling:

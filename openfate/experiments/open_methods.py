@@ -25,9 +25,9 @@ from openfate.data.datasets import Dataset
 from openfate.data.multihot import MultiHot
 from openfate.data.split import Split
 from openfate.errors import OpenFATEError
+from openfate.experiments.auto import Ensemble, auto_candidates, fit_auto
 from openfate.experiments.bases import BASES, Base, fit_base
 from openfate.experiments.methods import Novelty, Trial
-from openfate.experiments.auto import Ensemble, auto_candidates, fit_auto
 from openfate.openworld.candidates import Candidate, Predict, View, evidence_candidates
 from openfate.openworld.evidence import Floats
 from openfate.openworld.probe import NONE, Decision, hidden_shares, new_share, probe, row_losses

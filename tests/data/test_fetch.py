@@ -329,8 +329,11 @@ def test_a_cache_that_cannot_be_written_is_named(server, tmp_path):
             "--data DIR, or use 'drive', the full data set.",
         ),
         *(
-            ((name,), f"{name!r} has no public address of its own; to use it, give its folder with "
-             "--data DIR.")
+            (
+                (name,),
+                f"{name!r} has no public address of its own; to use it, give its folder with "
+                "--data DIR.",
+            )
             for name in ("flights", "criteo-sample", "avazu-sample")
         ),
         (

@@ -48,7 +48,9 @@ def column(path, **options):
 @pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.csv.gz", "my.rows.TSV.GZ"])
 def test_text_files_are_read_by_their_suffix(write, name):
     text = TABLE.replace(",", "\t") if "tsv" in name.lower() else TABLE
-    rows = RowFile(write(gzip.compress(text.encode()) if name.endswith("GZ") else text, name)).read()
+    rows = RowFile(
+        write(gzip.compress(text.encode()) if name.endswith("GZ") else text, name)
+    ).read()
     assert rows.columns == ["age", "job", "when"]
     assert rows["age"].to_list() == [31, None, 27]
     assert rows["when"].dtype == pl.Datetime("us", "UTC")

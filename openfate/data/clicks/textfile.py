@@ -10,7 +10,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -44,8 +44,9 @@ def fault(path: Path, what: str, remedy: str) -> DataFileError:
 
 def reading(path: Path) -> IO[bytes]:
     """Open a file, unpacking it if it begins as gzip does, whatever its name."""
-    unpack = is_gzip(path)
-    return _safely(path, lambda: gzip.open(path) if unpack else path.open("rb"))
+    if is_gzip(path):
+        return _safely(path, lambda: cast("IO[bytes]", gzip.open(path)))
+    return _safely(path, lambda: path.open("rb"))
 
 
 def is_gzip(path: Path) -> bool:
