@@ -100,7 +100,7 @@ def as_classes(labels: pl.DataFrame) -> NDArray[Any]:
     text = text_of(column, column.name)
     if not column.dtype.is_float() and not column.dtype.is_decimal():
         return np.array(text.to_list())
-    broken = text.filter(text.str.contains(r"\D") & ~text.str.contains("^-"))
+    broken = text.filter(~text.str.contains(r"^-?\d{1,18}$"))  # more digits overflow 64 bits
     if len(broken):
         raise InputError(
             f"--target {column.name}: it holds numbers such as {broken[0]}; give --task "

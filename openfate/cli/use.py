@@ -111,11 +111,12 @@ def observe(
         from openfate.bank import FeatureBank
         from openfate.cli.rows import TableOf
         from openfate.insight import describe
-        from openfate.persistence import updating
+        from openfate.persistence import read_bundle, updating
 
-        before = describe(FeatureBank.load(bundle))  # WHY: a path that is no bundle gets no lock
+        read_bundle(bundle)  # WHY: a path that is no bundle gets no lock
         with updating(bundle):
             bank = FeatureBank.load(bundle)
+            before = describe(bank)
             settings = bank.exclude, bank.overrides
             kind: Literal["some", "none"] = "some" if labelled else "none"
             table = TableOf(bank, rows, where, null or (), target, kind, exclude=names_in(exclude))

@@ -11,7 +11,7 @@ import html
 import json
 import reprlib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -279,7 +279,6 @@ def compare(
     frame: Any,
     policies: Policies,
     schema_overrides: Overrides = None,
-    reasons: Mapping[str, str] | None = None,
     note: str = "",
 ) -> SchemaReport:
     """Report what is known, new and missing in a frame, and what the policies make of it.
@@ -294,8 +293,6 @@ def compare(
         What would be done.
     schema_overrides
         Fields that new columns are declared to be.
-    reasons
-        More to say of single columns, by name; it is added to `ColumnChange.why`.
     note
         More to say of all of it.
 
@@ -312,9 +309,8 @@ def compare(
     refuse_nameless(table)
     rest = table.select(name for name in table.columns if name not in encoder.schema)
     fields = [*encoder.schema, *infer(rest, schema_overrides)]
-    columns = [_change(encoder, table, policies, field) for field in fields]
-    told = tuple(_with_reason(column, reasons or {}) for column in columns)
-    return SchemaReport(told, table.n_rows, note)
+    columns = tuple(_change(encoder, table, policies, field) for field in fields)
+    return SchemaReport(columns, table.n_rows, note)
 
 
 def _change(encoder: Encoder, table: Table, policies: Policies, field: Field) -> ColumnChange:
@@ -344,12 +340,6 @@ def _change(encoder: Encoder, table: Table, policies: Policies, field: Field) ->
     return ColumnChange(
         name, status, kind, n_values, unseen.share, share_missing, examples, word, why
     )
-
-
-def _with_reason(column: ColumnChange, reasons: Mapping[str, str]) -> ColumnChange:
-    if column.name not in reasons:
-        return column
-    return ColumnChange(**{**vars(column), "why": f"{column.why} {reasons[column.name]}"})
 
 
 # ---- words -------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.data.frame import text_of
+from openfate.data.quotes import inside_quotes, last_end, record_ends
 from openfate.errors import DataFileError
 
 __all__ = ["SEPARATORS", "TYPES", "Delimited", "canonical", "cast", "joined"]
@@ -128,7 +129,7 @@ class Delimited:
                 data = self._read(file)
                 if not data and not block.endswith(b"\n"):
                     block += b"\n"
-                cut = _last_end(block)
+                cut = last_end(block)
                 if cut:
                     yield line, block[:cut]
                 line += block.count(b"\n", 0, cut)
@@ -166,7 +167,7 @@ class Delimited:
         self._decoded(block, line)
         codes = np.frombuffer(block, np.uint8)
         self._check_quotes(codes, line)
-        outside = ~_inside_quotes(codes)
+        outside = ~inside_quotes(codes)
         ends = np.flatnonzero((codes == ord("\n")) & outside)
         starts = np.concatenate([[0], ends + 1])[:-1]
         marks = np.flatnonzero((codes == ord(self.separator)) & outside)
@@ -333,28 +334,7 @@ def _opened(path: Path) -> IO[bytes]:
         raise DataFileError(f"{path}: cannot be read ({error.strerror}).") from None
 
 
-def _inside_quotes(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """(n,) whether each byte lies in a quoted cell; a doubled quote leaves and comes back."""
-    quotes: NDArray[np.bool_] = codes == ord('"')
-    if not quotes.any():
-        return quotes
-    n_before: NDArray[np.uint8] = np.cumsum(quotes, dtype=np.uint8)  # wraps at 256: even
-    return (n_before & 1).astype(np.bool_)
-
-
-def _ends(block: bytes) -> NDArray[np.int64]:
-    codes = np.frombuffer(block, np.uint8)
-    return np.flatnonzero((codes == ord("\n")) & ~_inside_quotes(codes)) + 1
-
-
 def _first_end(block: bytes) -> int:
     """Where the second record starts."""
     end = block.find(b"\n") + 1
-    return int(_ends(block)[0]) if b'"' in block[:end] else end
-
-
-def _last_end(block: bytes) -> int:
-    """Where the record starts that the block does not hold whole."""
-    if b'"' not in block:
-        return block.rfind(b"\n") + 1
-    return int(_ends(block)[-1:].sum())
+    return int(record_ends(block)[0]) if b'"' in block[:end] else end

@@ -25,7 +25,15 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from openfate.data.files import SOURCES, DataFile, Source, cache_folder, check_name, writing
+from openfate.data.files import (
+    SOURCES,
+    DataFile,
+    Source,
+    cache_folder,
+    check_name,
+    remedy,
+    writing,
+)
 from openfate.errors import DataFileError, InputError
 
 __all__ = ["fetch"]
@@ -133,9 +141,7 @@ def _source(name: str, url: str | None) -> tuple[Source, str]:
     source = SOURCES[name]
     address = source.url if url is None else url
     if address is None:
-        raise InputError(
-            f"{name!r} has no public address of its own; fetch 'drive', the full data set."
-        )
+        raise InputError(f"{name!r} has no public address of its own; to use it, {remedy(name)}.")
     _check_address(address)
     return source, address
 

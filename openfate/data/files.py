@@ -25,6 +25,7 @@ __all__ = [
     "check_name",
     "check_place",
     "find",
+    "remedy",
     "writing",
 ]
 

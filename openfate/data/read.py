@@ -22,7 +22,7 @@ from openfate.data.frame import numbers_of
 from openfate.data.schema import Field, Numeric, Schema
 from openfate.errors import DataFileError, InputError
 
-__all__ = ["BATCH_ROWS", "RowFile", "batches", "plain_types", "read_rows"]
+__all__ = ["BATCH_ROWS", "RowFile", "plain_types"]
 
 BATCH_ROWS = 65_536
 _SURVEYED_ROWS = 1_000_000  # the kind of a column is guessed from so many
@@ -209,47 +209,6 @@ class RowFile:
             return Schema([])
         schema = Schema.from_frame(pl.concat(sample), overrides=known, numeric=numeric)
         return Schema(_measured(field, spans) for field in schema if field.name in filled)
-
-
-def read_rows(
-    path: str | Path, where: str | None = None, columns: Iterable[str] | None = None
-) -> pl.DataFrame:
-    """Read a file of rows, or those for which an SQL expression is true.
-
-    Raises
-    ------
-    DataFileError
-        Where the file is not there, is no table, or is malformed; with the line if there is one.
-    InputError
-        Where the expression or a column's name is wrong.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "rows.parquet"
-    ...     pl.DataFrame({"month": [1, 2], "origin": ["JFK", "LGA"]}).write_parquet(path)
-    ...     read_rows(path, where="month = 2").rows()
-    [(2, 'LGA')]
-    """
-    return RowFile(path).read(where, columns)
-
-
-def batches(
-    path: str | Path, size: int = BATCH_ROWS, where: str | None = None
-) -> Iterator[pl.DataFrame]:
-    """Read a file of rows that may be larger than memory, `size` rows at a time.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "rows.parquet"
-    ...     pl.DataFrame({"month": [1, 2, 3]}).write_parquet(path)
-    ...     [len(rows) for rows in batches(path, size=2)]
-    [2, 1]
-    """
-    return RowFile(path).batches(size, where)
 
 
 def plain_types(types: Mapping[str, pl.DataType]) -> dict[str, str]:

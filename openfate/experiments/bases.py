@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from openfate.data.multihot import MultiHot
 from openfate.errors import OpenFATEError
 from openfate.openworld.evidence import Floats
+from openfate.openworld.probe import row_losses
 
 __all__ = ["BASES", "Base", "fit_base"]
 
@@ -127,8 +128,8 @@ def _fit_logistic(
     if tuned is None:
         assert validation is not None
         fits = [_fit_logistic(train, n_classes, None, C, seed) for C in PENALTIES]
-        chance = [fit(validation[0])[np.arange(len(validation[1])), validation[1]] for fit in fits]
-        return fits[int(np.argmin([-np.log(np.maximum(p, 1e-12)).mean() for p in chance]))]
+        X, y = validation
+        return min(fits, key=lambda fit: row_losses(fit(X), y).mean())
     linear = import_module("sklearn.linear_model")
     model = linear.LogisticRegression(C=tuned, max_iter=1000)
     model.fit(_matrix(train[0]), train[1])

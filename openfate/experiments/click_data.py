@@ -74,7 +74,7 @@ class ClicksInMemory:
 
     @property
     def n_fields(self) -> int:
-        """D."""
+        """d, how many fields a row has."""
         return int(self.rows["train"][0].shape[1])
 
     @property

@@ -39,6 +39,7 @@ from openfate.models.fate import FATE
 from openfate.models.interactions import DCN, DeepFM, WideDeep
 from openfate.openworld.evidence import Evidence, Floats
 from openfate.openworld.pooling import Pooling, score
+from openfate.openworld.probe import row_losses
 from openfate.training.batches import Batch, Batches
 from openfate.training.metrics import StreamingAUC
 from openfate.training.settings import StreamSettings
@@ -296,7 +297,7 @@ class ClickTrial:
         candidates = [Pooling(strength=0.0, label_strength=0.0)]
         for strength, alpha in itertools.product(STRENGTHS, ALPHAS):
             candidates.append(Pooling(strength=strength, alpha=alpha, label_strength=0.0))
-        return min(candidates, key=lambda c: _loss(score(state, X, P0, c, own=True), y))
+        return min(candidates, key=lambda c: row_losses(score(state, X, P0, c, own=True), y).mean())
 
     @cached_property
     def labelled(self) -> Pooling:
@@ -305,10 +306,10 @@ class ClickTrial:
         half = len(y) // 2
         first, second = np.arange(half), np.arange(half, len(y))
         state = Evidence(2).add_labelled(X.select_rows(first), P0[first], y[first])
-        rows = X.select_rows(second)
+        rows, P0, y = X.select_rows(second), P0[second], y[second]
         candidates = [Pooling(strength=0.0, label_strength=0.0)]
         candidates += [Pooling(strength=0.0, label_alpha=alpha) for alpha in LABEL_ALPHAS]
-        return min(candidates, key=lambda c: _loss(score(state, rows, P0[second], c), y[second]))
+        return min(candidates, key=lambda c: row_losses(score(state, rows, P0, c), y).mean())
 
     # ---- the record ----------------------------------------------------------------------------
 
@@ -318,17 +319,11 @@ class ClickTrial:
         prepare: Callable[[Batches], Batches] = lambda batches: batches,
         drop_new: bool = False,
     ) -> dict[str, Floats]:
-        return {
-            part: np.concatenate(
-                [
-                    z
-                    for z, _ in predict_stream(
-                        model, prepare(self._batches(part)), drop_new=drop_new
-                    )
-                ]
-            )
-            for part in self.clicks.parts
-        }
+        def logits(part: str) -> Floats:
+            stream = predict_stream(model, prepare(self._batches(part)), drop_new=drop_new)
+            return np.concatenate([z for z, _ in stream])
+
+        return {part: logits(part) for part in self.clicks.parts}
 
     def result(self, method: str) -> dict[str, Any]:
         """Run a method; ROC-AUC and log-loss of every part, and of all test rows."""
@@ -399,10 +394,6 @@ def _logits(P: dict[str, Floats]) -> dict[str, Floats]:
         part: np.log(np.maximum(p[:, 1], 1e-12) / np.maximum(p[:, 0], 1e-12))
         for part, p in P.items()
     }
-
-
-def _loss(P: Floats, y: NDArray[np.int64]) -> float:
-    return float(-np.log(np.maximum(P[np.arange(len(y)), y], 1e-12)).mean())
 
 
 def _used(pooling: Pooling) -> dict[str, float] | None:

@@ -346,9 +346,10 @@ def _gains(
     """AUC over base and over oov, paired by seed and test split."""
     gains = []
     for other in ("base", "oov"):
-        both = [r["results"] for r in records if {method, other} <= r["results"].keys()]
-        if method == other or not both:
+        paired = [r for r in records if {method, other} <= r["results"].keys()]
+        if method == other or not paired:
             continue
+        both = [r["results"] for r in paired]
         overall = [r[method]["score"] - r[other]["score"] for r in both]
         splits = [s for s in both[0][other]["splits"] if s.startswith("T") and s[1:].isdigit()]
         by_split = np.array(
@@ -367,9 +368,10 @@ def _gains(
             "splits_won": int((by_split > 0).sum()),
             "n_splits": len(splits),
         }
-        if records[0].get("ceiling"):
-            top = records[0]["ceiling"]
-            gain["share_of_ceiling"] = gain["mean"] / (top["all"] - top["observed"])
+        tops = [r["ceiling"] for r in paired if r.get("ceiling")]  # each seed has its own log
+        if tops:
+            most = float(np.mean([top["all"] - top["observed"] for top in tops]))
+            gain["share_of_ceiling"] = gain["mean"] / most
         gains.append(gain)
     return gains
 

@@ -25,12 +25,12 @@ from openfate.data.datasets import Dataset
 from openfate.data.multihot import MultiHot
 from openfate.data.split import Split
 from openfate.errors import OpenFATEError
+from openfate.experiments.auto import Ensemble, auto_candidates, fit_auto
 from openfate.experiments.bases import BASES, Base, fit_base
 from openfate.experiments.methods import Novelty, Trial
-from openfate.openworld.auto import Ensemble, auto_candidates, fit_auto
 from openfate.openworld.candidates import Candidate, Predict, View, evidence_candidates
 from openfate.openworld.evidence import Floats
-from openfate.openworld.probe import NONE, Decision, hidden_shares, new_share, probe
+from openfate.openworld.probe import NONE, Decision, hidden_shares, new_share, probe, row_losses
 from openfate.training.metrics import roc_auc
 
 __all__ = ["METHODS", "N_DRAWS", "OpenTrial"]
@@ -170,6 +170,5 @@ class OpenTrial:
                 f"{method} has no {self.dataset.metric} on the {len(y)} test rows of "
                 f"{self.dataset.name}, seed {self.seed}: they hold one class alone."
             )
-        chance = np.maximum(P[np.arange(len(y)), y], 1e-12)
-        loss = float(-np.log(chance).mean())
+        loss = float(row_losses(P, y).mean())
         return {"metric": self.dataset.metric, "score": score, "test_log_loss": loss}

@@ -34,7 +34,7 @@ from openfate.experiments.runner import (
     versions,
     write_json,
 )
-from openfate.openworld.auto import AutoSettings
+from openfate.openworld.members import AutoSettings
 
 __all__ = [
     "METHODS",

@@ -33,7 +33,7 @@ from openfate.experiments.runner import Recorded, versions, write_json
 from openfate.openworld.candidates import UseEvidence, evidence_candidates
 from openfate.openworld.evidence import Evidence, Floats
 from openfate.openworld.pooling import Pooling, pooled_evidence, reference_strength, score
-from openfate.openworld.probe import NONE, Decision, hidden_shares, new_share, probe
+from openfate.openworld.probe import NONE, Decision, hidden_shares, new_share, probe, row_losses
 from openfate.training.metrics import roc_auc
 
 __all__ = ["METHODS", "MIN_ROWS", "Stream", "StreamPlan", "parse_delay", "summarise"]
@@ -135,7 +135,7 @@ class Stream:
         for alpha in LABEL_ALPHAS:
             pooling = replace(self.unlabelled, label_strength=1.0, label_alpha=alpha)
             P = self.run(pooling, *self._ends(rows), delay=min(self.delay, span / 10))
-            gains[alpha] = _log_loss(before, y) - _log_loss(P, y)
+            gains[alpha] = float(row_losses(before, y).mean() - row_losses(P, y).mean())
         return gains
 
     @staticmethod
@@ -200,7 +200,7 @@ class Stream:
         return {
             "metric": "auc",
             "score": roc_auc(P[:, 1], y),
-            "test_log_loss": _log_loss(P, y),
+            "test_log_loss": float(row_losses(P, y).mean()),
             "tenths": [roc_auc(p[:, 1], t) for p, t in _tenths(P, y)],
             "seconds": round(time.perf_counter() - started, 3),
             **extra,
@@ -209,10 +209,6 @@ class Stream:
 
 def _tenths(P: Floats, y: NDArray[np.int64]) -> list[tuple[Floats, NDArray[np.int64]]]:
     return list(zip(np.array_split(P, N_TENTHS), np.array_split(y, N_TENTHS), strict=True))
-
-
-def _log_loss(P: Floats, y: NDArray[np.int64]) -> float:
-    return float(-np.log(np.maximum(P[np.arange(len(y)), y], 1e-12)).mean())
 
 
 @dataclass(frozen=True)

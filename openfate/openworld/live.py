@@ -70,7 +70,7 @@ class LiveEvidence:
         elif not seen:
             self.state.add(X, votes)
         if not seen:
-            self._sample = self._sample.merged(_Sample.of(X, votes))
+            self._sample = self._sample.merged(_Sample.of(X, votes, self.state.kind))
         self._reference = None
 
     def copied(self) -> LiveEvidence:
@@ -160,10 +160,10 @@ class _Sample:
         return cls(no_keys, np.zeros(1, np.int64), no_ids, np.empty((0, n_outputs)))
 
     @classmethod
-    def of(cls, X: MultiHot, votes: Floats) -> _Sample:
+    def of(cls, X: MultiHot, votes: Floats, kind: Kind) -> _Sample:
         """The rows of a call that have new features, at most as many as a sample holds."""
         told = np.flatnonzero(X.row_degree > 0)
-        key = _keys(X, votes)[told]
+        key = _keys(X, votes, kind)[told]
         lowest, first = np.unique(key, return_index=True)  # a row that comes twice counts once
         chosen = told[first[:SAMPLE]]
         part = X.select_rows(chosen)
@@ -185,15 +185,23 @@ class _Sample:
         return MultiHot(self.row_ptr, self.ids, n_features)
 
 
-def _keys(X: MultiHot, votes: Floats) -> NDArray[np.uint64]:
+def _keys(X: MultiHot, votes: Floats, kind: Kind) -> NDArray[np.uint64]:
     """(N,) a hash of each row: of its features, in any order, and of its prediction."""
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mix(X.ids.astype(np.uint64)))])
     key: NDArray[np.uint64] = total[X.row_ptr[1:]] - total[X.row_ptr[:-1]]
-    # WHY: rounded, because the last bits of a prediction may depend on the rows beside it.
-    rounded = np.round(votes * 1e6).astype(np.int64).astype(np.uint64)
-    for column in rounded.T:
+    for column in _rounded(votes, kind).T:
         key = _mix(key ^ _mix(column))
     return key
+
+
+def _rounded(votes: Floats, kind: Kind) -> NDArray[np.uint64]:
+    """(N, C) predictions to six digits: their last bits may depend on the rows beside them."""
+    if kind != "values":
+        return np.round(votes * 1e6).astype(np.int64).astype(np.uint64)
+    # Numbers may be of any size: six significant digits, 20 bits, and + 0.0 makes one zero of two.
+    fraction, exponent = np.frexp(votes)
+    digits: Floats = np.ldexp(np.round(np.ldexp(fraction, 20)), exponent - 20) + 0.0
+    return digits.view(np.uint64)
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -85,14 +85,20 @@ def train_members(
     backbone: Callable[[], Backbone] | None = None,
     field_of: NDArray[np.integer] | None = None,
 ) -> tuple[list[FATE], list[int]]:
-    """Train networks for any loss; see `openfate.openworld.auto.fit_auto`.
+    """Train networks for any loss.
 
     Parameters
     ----------
+    X
+        Rows (N, D) over the observed features.
     y
         As the loss takes it: see `openfate.training.losses`.
     n_outputs
         C'; one for two classes.
+    settings
+        The defaults where not given.
+    validation, epochs
+        Rows for early stopping, or instead of them the epochs of each member.
     sample_weight
         (N,) how much each row counts.
     on_step

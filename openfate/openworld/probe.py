@@ -27,7 +27,17 @@ from openfate.openworld.candidates import Candidate, Predict, View
 from openfate.openworld.evidence import Floats, Kind
 from openfate.openworld.pooling import TINY
 
-__all__ = ["NONE", "Decision", "Fit", "Novelty", "hidden_shares", "judge", "new_share", "probe"]
+__all__ = [
+    "NONE",
+    "Decision",
+    "Fit",
+    "Novelty",
+    "hidden_shares",
+    "judge",
+    "new_share",
+    "probe",
+    "row_losses",
+]
 
 Fit = Callable[..., Predict]  # of rows, labels and, where asked for, the fields of the features
 Novelty = Literal["values", "columns", "both"]
@@ -226,8 +236,10 @@ def judge(
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
     draws, losses = [], []
     for view, share in views:
-        before = _loss(view.P0, y, view.kind)
-        losses.append({name: before - _loss(use(view), y, view.kind) for name, use in ways.items()})
+        before = row_losses(view.P0, y, view.kind)
+        losses.append(
+            {name: before - row_losses(use(view), y, view.kind) for name, use in ways.items()}
+        )
         draws.append(
             {
                 "hidden_share": float(share),
@@ -285,8 +297,14 @@ def _gain(table: Floats) -> tuple[float, float]:
     return float(table.mean()), float(max(by_row, by_draw))
 
 
-def _loss(P: Floats, y: NDArray[Any], kind: Kind) -> Floats:
-    """(N,) log-loss or squared error of each row."""
+def row_losses(P: Floats, y: NDArray[Any], kind: Kind = "classes") -> Floats:
+    """(N,) log-loss or squared error of each row.
+
+    Examples
+    --------
+    >>> row_losses(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([0, 0])).round(2)
+    array([ 0.69, 27.63])
+    """
     if kind == "classes":
         return np.asarray(-np.log(np.maximum(P[np.arange(len(y)), y], TINY)))
     y = y.reshape(len(P), -1)

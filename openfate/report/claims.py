@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from openfate.report.paired import Difference, difference
-from openfate.report.paper import CLAIMS, CTR_CLAIMS, Claim, backbone_name
+from openfate.report.paper import CLAIMS, CTR_CLAIMS, Claim, CtrClaim, backbone_name
 from openfate.report.results import Results, Run
 from openfate.report.tables import signed
 
@@ -183,17 +183,46 @@ def _significance(run: Run, tested: Sequence[Verdict]) -> Verdict:
 def _ctr(results: Results) -> list[Verdict]:
     found = []
     for claim in CTR_CLAIMS:
-        samples = [
-            text
-            for run in results.on("ctr")
-            for text in _ctr_gains(run, claim.dataset, claim.backbone)
-        ]
-        detail = "the full data are not here"
-        if samples:
-            detail += "; on the samples: " + "; ".join(samples)
-        sources = ", ".join(run.name for run in results.on("ctr"))
-        found.append(Verdict(claim.words, "ctr", claim.gain, UNTESTED, detail, source=sources))
+        tested = [verdict for run in results.on("ctr") for verdict in _ctr_tested(run, claim)]
+        found += tested or [_ctr_untested(results, claim)]
     return found
+
+
+def _ctr_tested(run: Run, claim: CtrClaim) -> list[Verdict]:
+    """FATE minus Base on the claim's own log, a verdict for each way of training."""
+    gains: dict[str, list[float]] = {}
+    for record in (trial.record for trial in run.trials):
+        log, results = record["dataset"], record["results"]
+        is_meant = (log, backbone_name(record.get("backbone"))) == (claim.dataset, claim.backbone)
+        if is_meant and not record.get("sweep") and {"fate", "base"} <= results.keys():
+            gain = results["fate"]["score"] - results["base"]["score"]
+            gains.setdefault(str(record.get("kind") or log), []).append(gain)
+    return [_ctr_verdict(run, claim, kind, difference(found)) for kind, found in gains.items()]
+
+
+def _ctr_verdict(run: Run, claim: CtrClaim, kind: str, points: Difference) -> Verdict:
+    detail = f"{kind} {signed(points.mean, 4)}"
+    if points.n > 1:
+        error = signed(points.standard_error, 4).lstrip("+")
+        detail += f" ± {error} (p = {points.p:.2g}): paired t over {points.n} seeds"
+    else:
+        detail += ": one seed, so no test"
+    source = f"{run.folder}/**/trial.json"
+    verdict = _judge(points, claim.gain)
+    return Verdict(claim.words, run.kind, claim.gain, verdict, detail, points, source=source)
+
+
+def _ctr_untested(results: Results, claim: CtrClaim) -> Verdict:
+    runs = results.on("ctr")
+    gains = [text for run in runs for text in _ctr_gains(run, claim.dataset, claim.backbone)]
+    if any(row.get("dataset") == claim.dataset for run in runs for row in run.rows):
+        detail, where = "no trials of FATE and Base on the full data are here", "by the rows"
+    else:
+        detail, where = "the full data are not here", "on the samples"
+    if gains:
+        detail += f"; {where}: " + "; ".join(gains)
+    sources = ", ".join(run.name for run in runs)
+    return Verdict(claim.words, "ctr", claim.gain, UNTESTED, detail, source=sources)
 
 
 def _ctr_gains(run: Run, dataset: str, backbone: str) -> list[str]:

@@ -110,8 +110,13 @@ def test_what_a_crash_left_of_a_first_bundle_is_no_hindrance(tables, fitted, tmp
         if file.name != "meta.json":  # written last
             (torn / file.name).write_bytes(file.read_bytes()[:-1])
     (torn / ".lock").touch()
-    openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--out", torn)
-    openfate("inspect", torn)
+    fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--out"]
+    openfate(*fit, torn)
+    openfate(*fit, tmp_path / "fresh")
+    files = [{file.name for file in (tmp_path / name).iterdir()} for name in ("model", "fresh")]
+    assert files[0] - {".lock"} == files[1] - {".lock"}  # names tell contents: nothing torn is left
+    told = [openfate("inspect", tmp_path / name, "--json") for name in ("model", "fresh")]
+    assert told[0]["fields"] == told[1]["fields"] != []
 
 
 @pytest.mark.parametrize(

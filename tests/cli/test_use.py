@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+from contextlib import contextmanager, redirect_stdout
 
 import numpy as np
 import polars as pl
 import pytest
 from interrupted import interrupted
 
-from cli.tables import QUICK, digest, process
+from cli.tables import QUICK, digest, process, run
+from openfate import persistence
 from openfate.scores import classification_scores
 
 # ---- predict -------------------------------------------------------------------------------------
@@ -116,6 +119,25 @@ def test_observe_grows_the_bundle_whatever_the_batches(tables, bundle, fitted, t
     one = predictions(openfate, bundle, tables / "later.csv", tmp_path / "a.csv", *flags)
     two = predictions(openfate, other, tables / "later.csv", tmp_path / "b.csv", *flags)
     assert np.allclose(one["p_true"], two["p_true"], atol=1e-12)
+
+
+def test_what_another_writer_added_meanwhile_is_not_reported_again(
+    tables, bundle, openfate, monkeypatch
+):
+    """What was there before was read before the lock was held."""
+    updating = persistence.updating
+
+    @contextmanager
+    def late(path):
+        monkeypatch.undo()
+        with redirect_stdout(io.StringIO()):
+            assert run("observe", bundle, tables / "later.csv") == 0
+        with updating(path):
+            yield
+
+    monkeypatch.setattr(persistence, "updating", late)
+    result = openfate("observe", bundle, tables / "later.csv", "--json")
+    assert (result["new_columns"], result["new_features"]) == ([], {})
 
 
 def test_observed_columns_are_read_alike_later(tables, bundle, tmp_path, openfate):

@@ -131,15 +131,6 @@ def test_names_that_cannot_be_printed_and_long_values_stay_on_one_line(encoder):
     assert lines[-1].startswith("'a\\nb'") and len(lines[-1]) < 140
 
 
-def test_reasons_are_added(encoder):
-    report = compare(
-        encoder, pl.DataFrame(LATER), Policies(), reasons={"shift": "The probe found no gain."}
-    )
-    assert report.columns[-1].why == (
-        "was not there in training; extrapolated from its rows. The probe found no gain."
-    )
-
-
 def test_a_new_column_is_what_it_is_declared_to_be(encoder):
     later = pl.DataFrame({"floor": [1, 2]})
     declared = [Field("floor", "numeric", numeric="value")]

@@ -325,7 +325,16 @@ def test_a_cache_that_cannot_be_written_is_named(server, tmp_path):
         (("digits",), "'digits' comes with scikit-learn; there is nothing to fetch."),
         (
             ("drive-sample",),
-            "'drive-sample' has no public address of its own; fetch 'drive', the full data set.",
+            "'drive-sample' has no public address of its own; to use it, give its folder with "
+            "--data DIR, or use 'drive', the full data set.",
+        ),
+        *(
+            (
+                (name,),
+                f"{name!r} has no public address of its own; to use it, give its folder with "
+                "--data DIR.",
+            )
+            for name in ("flights", "criteo-sample", "avazu-sample")
         ),
         (
             ("github", "http://127.0.0.1:1/", HASH),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from openfate.data.delimited import Delimited
 from openfate.data.expressions import condition
-from openfate.data.read import RowFile, batches, plain_types, read_rows
+from openfate.data.read import RowFile, plain_types
 from openfate.data.schema import Field
 from openfate.errors import DataFileError, InputError
 
@@ -48,7 +48,9 @@ def column(path, **options):
 @pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.csv.gz", "my.rows.TSV.GZ"])
 def test_text_files_are_read_by_their_suffix(write, name):
     text = TABLE.replace(",", "\t") if "tsv" in name.lower() else TABLE
-    rows = read_rows(write(gzip.compress(text.encode()) if name.endswith("GZ") else text, name))
+    rows = RowFile(
+        write(gzip.compress(text.encode()) if name.endswith("GZ") else text, name)
+    ).read()
     assert rows.columns == ["age", "job", "when"]
     assert rows["age"].to_list() == [31, None, 27]
     assert rows["when"].dtype == pl.Datetime("us", "UTC")
@@ -57,13 +59,13 @@ def test_text_files_are_read_by_their_suffix(write, name):
 def test_a_parquet_file_keeps_its_types(tmp_path):
     table = pl.DataFrame({"age": [1, 2], "tags": [["a"], []]}, schema_overrides={"age": pl.Int8})
     table.write_parquet(tmp_path / "rows.parquet")
-    assert read_rows(tmp_path / "rows.parquet").equals(table)
+    assert RowFile(tmp_path / "rows.parquet").read().equals(table)
 
 
 def test_a_folder_of_parquet_is_one_table_in_the_order_of_names(tmp_path):
     for number in range(3):
         pl.DataFrame({"x": [number]}).write_parquet(tmp_path / f"part-{number}.parquet")
-    assert read_rows(tmp_path)["x"].to_list() == [0, 1, 2]
+    assert RowFile(tmp_path).read()["x"].to_list() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_a_folder_of_parquet_is_one_table_in_the_order_of_names(tmp_path):
     ],
 )
 def test_text_is_read_as_spreadsheets_write_it(write, text, rows):
-    assert read_rows(write(text)).rows() == rows
+    assert RowFile(write(text)).read().rows() == rows
 
 
 def test_with_one_column_a_blank_line_is_a_missing_cell(write):
@@ -130,13 +132,13 @@ def test_times_are_instants(write):
     path = write(
         "x,y\n2013-01-01T10:00:00Z,0\n2013-01-01 12:00+02:00,0\n2013-01-01 12:00:00+0200,0"
     )
-    assert read_rows(path)["x"].n_unique() == 1
+    assert RowFile(path).read()["x"].n_unique() == 1
 
 
 def test_text_far_down_the_file_makes_every_batch_text(write):
     path = write("x,y\n" + "1,0\n" * 5000 + "late,0\n")
-    assert {rows["x"].dtype for rows in batches(path, size=100)} == {pl.String()}
-    assert read_rows(path)["x"].to_list() == ["1"] * 5000 + ["late"]
+    assert {rows["x"].dtype for rows in RowFile(path).batches(size=100)} == {pl.String()}
+    assert RowFile(path).read()["x"].to_list() == ["1"] * 5000 + ["late"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def hundred(request, tmp_path):
 @pytest.mark.parametrize("size", [1, 7, 50, 100, 1000])
 def test_batches_are_the_table_cut_into_pieces(hundred, size):
     path, table = hundred
-    pieces = list(batches(path, size=size))
+    pieces = list(RowFile(path).batches(size=size))
     assert [len(piece) for piece in pieces[:-1]] == [size] * (len(pieces) - 1)
     assert pl.concat(pieces).equals(table)
 
@@ -187,13 +189,13 @@ def test_where_keeps_the_rows_numbers_in_the_file(hundred):
 
 def test_columns_are_chosen_and_the_condition_may_use_others(hundred):
     path, _ = hundred
-    rows = read_rows(path, where="x = 0.25", columns=["w", "n"])
+    rows = RowFile(path).read(where="x = 0.25", columns=["w", "n"])
     assert rows.rows() == [("b", 1)]
 
 
 def test_where_nothing_fits_the_columns_are_still_there(hundred):
     path, _ = hundred
-    assert read_rows(path, where="n > 1000").schema == read_rows(path).schema
+    assert RowFile(path).read(where="n > 1000").schema == RowFile(path).read().schema
 
 
 cells = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=4) | st.sampled_from(
@@ -230,10 +232,10 @@ def test_memory_is_bounded_by_the_batch_not_by_the_file(tmp_path):
             file.write(line * 10_000)
     code = (
         "import resource, sys, polars\n"
-        "from openfate.data.read import batches, read_rows\n"
+        "from openfate.data.read import RowFile\n"
         "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
         "before = peak()\n"
-        "n = sum(len(rows) for rows in batches(sys.argv[1], size=10_000))\n"
+        "n = sum(len(rows) for rows in RowFile(sys.argv[1]).batches(10_000))\n"
         "print(n, peak() - before)\n"
     )
     done = subprocess.run(
@@ -302,7 +304,7 @@ def test_infinite_and_missing_numbers_give_no_bounds(write):
 def test_a_file_that_is_no_table_is_named(write, name, text, message):
     path = write(text, name)
     with pytest.raises(DataFileError) as error:
-        read_rows(path)
+        RowFile(path).read()
     assert str(error.value) == f"{path}: {message}"
 
 
@@ -338,7 +340,7 @@ def test_a_bad_line_is_named_with_its_number(write, text, line, message, block_b
 
 def test_a_path_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DataFileError, match=r"nowhere\.csv: there is no such file; check the path"):
-        read_rows(tmp_path / "nowhere.csv")
+        RowFile(tmp_path / "nowhere.csv").read()
 
 
 @pytest.mark.parametrize(
@@ -350,24 +352,24 @@ def test_a_broken_gzip_is_named(tmp_path, content):
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(content)
     with pytest.raises(DataFileError, match=r"rows\.csv\.gz: not a whole gzip file \(.*fetch it"):
-        read_rows(path)
+        RowFile(path).read()
 
 
 def test_a_folder_without_parquet_is_named(tmp_path):
     with pytest.raises(DataFileError, match=r"the folder holds no \.parquet file\."):
-        read_rows(tmp_path)
+        RowFile(tmp_path).read()
 
 
 def test_a_file_that_is_no_parquet_is_named(tmp_path):
     (tmp_path / "rows.parquet").write_bytes(b"a,b\n1,2\n")
     with pytest.raises(DataFileError, match=r"rows\.parquet: cannot be read as Parquet \("):
-        read_rows(tmp_path / "rows.parquet")
+        RowFile(tmp_path / "rows.parquet").read()
 
 
 def test_a_parquet_without_rows_is_named(tmp_path):
     pl.DataFrame({"x": []}).write_parquet(tmp_path / "rows.parquet")
     with pytest.raises(DataFileError, match="has columns but no rows"):
-        read_rows(tmp_path / "rows.parquet")
+        RowFile(tmp_path / "rows.parquet").read()
 
 
 @pytest.mark.parametrize(
@@ -398,7 +400,7 @@ def test_a_parquet_without_rows_is_named(tmp_path):
 )  # fmt: skip
 def test_a_bad_condition_is_explained(write, where, message):
     with pytest.raises(InputError) as error:
-        read_rows(write(TABLE), where=where)
+        RowFile(write(TABLE)).read(where=where)
     assert str(error.value) == message
 
 
@@ -407,7 +409,7 @@ def test_a_bad_condition_is_explained(write, where, message):
 )
 def test_a_condition_that_cannot_be_computed_is_an_input_error(write, where):
     with pytest.raises(InputError, match=r"^--where "):
-        read_rows(write(TABLE), where=where)
+        RowFile(write(TABLE)).read(where=where)
 
 
 ONE_ROW = ["age + age > 1", "age IN (27, 31)", "age BETWEEN 1 AND 40", "job LIKE 'co%'",
@@ -434,15 +436,15 @@ def test_conditions_on_other_rows_are_refused_whatever_the_function(where, monke
 
 
 def test_words_in_quotes_are_no_functions(write):
-    assert len(read_rows(write(TABLE), where="job <> 'max (1)'")) == 3
+    assert len(RowFile(write(TABLE)).read(where="job <> 'max (1)'")) == 3
 
 
 def test_an_unknown_column_is_named(write):
     path = write(TABLE)
     with pytest.raises(InputError, match=r"has no column 'jobs'; did you mean 'job'\?"):
-        read_rows(path, columns=["jobs"])
+        RowFile(path).read(columns=["jobs"])
 
 
 def test_a_batch_has_a_row_or_more(write):
     with pytest.raises(InputError, match="a batch of 0 rows"):
-        list(batches(write(TABLE), size=0))
+        list(RowFile(write(TABLE)).batches(size=0))

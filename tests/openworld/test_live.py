@@ -62,6 +62,25 @@ def test_the_sample_stays_small_and_is_the_same_in_any_order(monkeypatch):
         assert np.array_equal(ours[name], theirs[name])
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e-9, 1.0, 1e6, 1e15])
+def test_a_sample_of_predicted_numbers_does_not_depend_on_their_unit(scale):
+    """They were rounded to a millionth: of tiny and of huge ones a single row was left."""
+    X = MultiHot.from_rows([[0]] * 50, 1)
+    values = np.random.default_rng(0).normal(size=(50, 1))
+    near = values * (1 + 1e-12)  # as other rows beside it would make them
+    live = LiveEvidence(1, "values", RELATIVE)
+    live.observe(X, values * scale)
+    live.observe(X, near * scale)
+    assert len(live.to_arrays()["sample_key"]) == 50
+
+
+def test_predicted_numbers_on_both_sides_of_a_power_of_two_are_one_row():
+    X = MultiHot.from_rows([[0]] * 4, 1)
+    live = LiveEvidence(1, "values", RELATIVE)
+    live.observe(X, np.array([[np.nextafter(4, 0)], [np.nextafter(4, 9)], [0.0], [-0.0]]))
+    assert len(live.to_arrays()["sample_key"]) == 2
+
+
 def test_labels_that_come_later_change_no_unlabelled_sum():
     X, votes, y = rows(2)
     at_once, later = LiveEvidence(3, pooling=RELATIVE), LiveEvidence(3, pooling=RELATIVE)

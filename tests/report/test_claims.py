@@ -4,7 +4,7 @@ from openfate.report import build
 from openfate.report.claims import HOLDS, NOT, PARTLY, UNTESTED, verdicts
 from openfate.report.paper import CTR, CTR_CLAIMS, K_SWEEP
 from openfate.report.results import find_results
-from report.folders import summary_row, write, write_run
+from report.folders import summary_row, trial, write, write_run
 
 
 def by_claim(results):
@@ -55,6 +55,52 @@ def test_clicks_are_untested_on_the_full_data_and_told_from_samples(results):
     assert "avazu-sample +.0200 (mean over 2 test splits" in found.detail
     other = by_claim(results)["Criteo, NN: FATE +0.008 ROC-AUC over Base"]
     assert other.detail == "the full data are not here"
+
+
+def write_clicks(folder, gains, **more):
+    """A trial for each gain of FATE over Base on the full Avazu log."""
+    for seed, gain in enumerate(gains):
+        record = trial("avazu", None, seed, {"base": 0.7, "fate": 0.7 + gain}, "auc", **more)
+        del record["observed"]
+        record |= {"backbone": "nn", "kind": "kshot"}
+        write(folder / f"seed-{seed}" / "trial.json", record)
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict", "told"),
+    [
+        ([0.016, 0.018, 0.017], HOLDS, "kshot +.0170 ± .0006 (p = 0.0012): paired t over 3 seeds"),
+        ([0.004, 0.005, 0.006], PARTLY, "kshot +.0050 ± .0006"),
+        ([0.01, -0.01, 0.0], NOT, "kshot +.0000"),
+        ([0.02], NOT, "kshot +.0200: one seed, so no test"),
+    ],
+)
+def test_clicks_are_judged_where_the_full_log_was_run(results, gains, verdict, told):
+    """The verdict was always "not tested", and the full log was called a sample."""
+    rows = [
+        summary_row("avazu", None, method, [mean], "auc", split="overall", backbone="nn")
+        for method, mean in (("base", 0.7), ("fate", 0.717))
+    ]
+    write(results / "ctr" / "summary.json", {"rows": rows})
+    write_clicks(results / "ctr" / "avazu" / "kshot", gains)
+    write_clicks(results / "ctr" / "avazu" / "sweep", [0.3, 0.31], sweep="n_kept")
+    found = by_claim(results)
+    mine = found["Avazu, NN: FATE +0.017 ROC-AUC over Base"]
+    assert (mine.verdict, mine.points.n) == (verdict, len(gains))
+    assert mine.detail.startswith(told)
+    assert found["Criteo, NN: FATE +0.008 ROC-AUC over Base"].verdict == UNTESTED
+
+
+def test_rows_of_the_full_log_without_trials_are_not_called_samples(results):
+    rows = [
+        summary_row("avazu", None, method, [mean], "auc", split="overall", backbone="nn")
+        for method, mean in (("base", 0.7), ("fate", 0.717))
+    ]
+    write(results / "ctr" / "summary.json", {"rows": rows})
+    found = by_claim(results)["Avazu, NN: FATE +0.017 ROC-AUC over Base"]
+    assert found.verdict == UNTESTED
+    assert found.detail.startswith("no trials of FATE and Base on the full data are here; by the")
+    assert "avazu +.0170 (overall" in found.detail
 
 
 def test_the_papers_tables_agree_with_its_claims_and_with_each_other():

@@ -209,18 +209,35 @@ def test_measures_that_are_no_scores_are_lines_and_none_is_best(results):
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "cells"),
     [
-        {"rows": [{"case": "a", "ours": 1.0, "peer": None, "ratio": None, "unit": "ms"}]},
-        {"rows": [{"anything": [1, 2], "k": 3}, {"other": True}]},
-        {"rows": "none", "rows_per_second": 3, "rows_in": {}, "peak_bytes": 5, "n": 1},
-        {"rows": [1, None]},
+        (
+            {"rows": [{"case": "a", "ours": 1.0, "peer": None, "ratio": None, "unit": "ms"}]},
+            [["a", "1", "-", "-", "ms"]],
+        ),
+        ({"rows": [{"anything": [1, 2], "k": 3}, {"other": True}]}, [["3", "-"], ["-", "yes"]]),
+        (
+            {"rows": "none", "rows_per_second": 3, "rows_in": {}, "peak_bytes": 5, "n": 1},
+            [["rows_per_second", "3"], ["peak_bytes", "0.0 MB"], ["n", "1"]],
+        ),
     ],
 )
-def test_results_of_an_unknown_shape_do_not_end_the_report(results, content):
+def test_results_of_an_unknown_shape_are_shown_as_they_are(results, content, cells):
     write(results / "bench" / "a.json", content)
     write_run(results / "uci" / "default", 0.1)
-    read(page(build([results])))
+    report = build([results])
+    (table,) = next(s for s in report.sections if s.title == "bench/a").tables
+    assert [[cell.text for cell in row] for row in table.rows] == cells
+    words = read(page(report)).words
+    assert all(cell in words for row in cells for cell in row)
+
+
+def test_results_that_cannot_be_shown_are_named(results):
+    write(results / "bench" / "a.json", {"rows": [1, None]})
+    write_run(results / "uci" / "default", 0.1)
+    text = page(build([results]))
+    read(text)
+    assert "results/bench/a.json: rows[0] is 1, not a mapping" in text
 
 
 def test_a_file_that_is_no_json_is_named(results):

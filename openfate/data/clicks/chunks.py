@@ -18,7 +18,6 @@ from openfate.data.clicks.textfile import (
     LONGEST,
     UNCLOSED,
     fault,
-    last_end,
     parquet,
     read,
     read_line,
@@ -27,6 +26,7 @@ from openfate.data.clicks.textfile import (
     widths,
 )
 from openfate.data.frame import text_of
+from openfate.data.quotes import last_end
 
 __all__ = ["Chunk", "Rows", "parse", "read_chunks"]
 
@@ -84,7 +84,7 @@ def _cut_text(log: Log, file: int, offset: int, chunk_bytes: int) -> Iterator[Ch
         while data := read(content, path, chunk_bytes):
             # WHY: to the end of the line, so that mostly nothing is left over and copied again.
             data = b"".join((rest, data, read_line(content, path)))
-            end = last_end(data, log.has_quotes)
+            end = last_end(data) if log.has_quotes else data.rfind(b"\n") + 1
             if end == 0 and len(data) > LONGEST:
                 raise fault(path, f"line {line} is longer than {LONGEST} bytes", UNCLOSED)
             if end:

@@ -136,11 +136,12 @@ def prepare(
     size = _at_least(1, "chunk_bytes", chunk_bytes)
     threads = _at_least(1, "workers", workers if workers is not None else os.cpu_count() or 1)
     tell: Progress = on_progress or (lambda *_: None)
+    on_place = _reading(source, [file["bytes"] for file in plan.files], tell)
     folder = Path(out)
     with _only_writer(folder):
         work = _open_folder(folder, plan, overwrite)
         blocks = Blocks(work / "blocks", source.read_columns)
-        read_log(source, blocks, size, threads, bad_lines, _reading(source, tell))
+        read_log(source, blocks, size, threads, bad_lines, on_place)
         parts = split_log(source, blocks)
         fields = _number(source, blocks, parts, plan, tell)
         ids = IdTables.of(source, blocks, fields)
@@ -179,19 +180,19 @@ class _Plan:
 @contextmanager
 def _only_writer(out: Path) -> Iterator[None]:
     """Hold the folder: a second preparation there is refused."""
-    lock = out.parent / f".{out.name}.lock"
+    # WHY: beside `out`, which must not be made before it is known to be free; and it stays, or
+    # one who has opened it and one who makes it anew would both hold "the" lock.
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with lock.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with (out.parent / f".{out.name}.lock").open("w") as file:
             try:
-                yield
-            finally:
-                lock.unlink(missing_ok=True)
-    except BlockingIOError:
-        raise InputError(
-            f"{out}: another preparation is writing there; wait for it, or give another folder."
-        ) from None
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"{out}: another preparation is writing there; wait for it, or give another "
+                    "folder."
+                ) from None
+            yield
     except OSError as error:
         # A full disk may show itself anywhere; what is finished is kept.
         raise DataFileError(f"{out}: cannot be written ({error.strerror or error}).") from None
@@ -233,9 +234,8 @@ def _clear(out: Path) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
 
 
-def _reading(source: Log, tell: Progress) -> Callable[[int, int], None]:
+def _reading(source: Log, sizes: Sequence[int], tell: Progress) -> Callable[[int, int], None]:
     """Progress over all files; what a gz file unpacks to is not known beforehand."""
-    sizes = [path.stat().st_size for path in source.files]
     is_plain = source.separator is not None and not any(map(is_gzip, source.files))
 
     def on_place(file: int, stop: int) -> None:

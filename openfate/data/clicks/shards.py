@@ -9,29 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import queue
 import re
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate.data.ahead import read_ahead
 from openfate.data.clicks.pieces import Batch, batches_of
 from openfate.data.records import Between, Shape, fault
 from openfate.errors import DataFileError, InputError
 
-__all__ = ["PreparedData", "Shard", "read_shards"]
+__all__ = ["PreparedData", "Shard"]
 
-T = TypeVar("T")
 VERSION = 1
-_AHEAD = 2  # batches that wait while one is used
 
 
 @dataclass(frozen=True)
@@ -57,22 +54,10 @@ _MANIFEST = {
     **{"target": str, "n_rows": int, "n_features": int, "n_observed": int, "n_bad_lines": int},
     **{"report": dict, "versions": dict, "command": object, "vocabulary": {"file": str}},
     "fields": [
-        {"name": str, "observed": [int, int], "new": [int, int], "rare": (int, None)},
+        {"name": str, "observed": [int, int], "new": [int, int]},
     ],
     "parts": {str: [_SHARD]},
 }
-
-
-def read_shards(
-    folder: str | Path,
-    part: str = "train",
-    batch_rows: int = 100_000,
-    *,
-    seed: int | None = None,
-    skip_batches: int = 0,
-) -> Iterator[Batch]:
-    """Iterate over a part of a prepared data set; see `PreparedData.batches`."""
-    return PreparedData(folder).batches(part, batch_rows, seed=seed, skip_batches=skip_batches)
 
 
 class PreparedData:
@@ -130,12 +115,6 @@ run `openfate prepare`.
                 field[first : first + n] = f
         return field
 
-    @property
-    def rare_ids(self) -> tuple[int, ...]:
-        """The features that the rare values of a field share."""
-        rare = (entry.get("rare") for entry in self.manifest["fields"])
-        return tuple(int(j) for j in rare if j is not None)
-
     def vocabulary(self) -> pl.LazyFrame:
         """Give every value with its id and counts; a missing cell is null, rare ones share an id.
 
@@ -188,7 +167,7 @@ run `openfate prepare`.
         shards = self.shards(part)
         sizes = [shard.rows for shard in shards]
         batches = batches_of(sizes, lambda n: self._load(shards[n]), batch_rows, seed, skip_batches)
-        return _read_ahead(batches)
+        return read_ahead(batches)
 
     def read(self, part: str) -> Batch:
         """Read a whole part into memory."""
@@ -239,41 +218,3 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if wrong is not None:
         raise DataFileError(f"{path}: {wrong}; run `openfate prepare` again with --overwrite.")
     return manifest
-
-
-def _read_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Iterate in a thread, a few items ahead of their use; errors come out where they belong."""
-    waiting: queue.Queue[tuple[bool, Any]] = queue.Queue(_AHEAD)
-    stopped = threading.Event()
-
-    def put(is_item: bool, what: Any) -> None:
-        while not stopped.is_set():
-            try:
-                return waiting.put((is_item, what), timeout=0.05)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                put(True, item)
-                if stopped.is_set():
-                    return
-            put(False, None)
-        except BaseException as error:  # it is raised again in the reader's thread
-            put(False, error)
-
-    thread = threading.Thread(target=work, name="read-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            is_item, what = waiting.get()
-            if is_item:
-                yield what
-            elif what is None:
-                return
-            else:
-                raise what
-    finally:
-        stopped.set()
-        thread.join()

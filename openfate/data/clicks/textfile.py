@@ -10,18 +10,18 @@ import gzip
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar, cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate.data.quotes import inside_quotes
 from openfate.errors import DataFileError
 
 __all__ = [
     "fault",
     "is_gzip",
-    "last_end",
     "parquet",
     "read",
     "read_line",
@@ -30,6 +30,7 @@ __all__ = [
     "widths",
 ]
 
+T = TypeVar("T")
 LONGEST = 1 << 28  # bytes of one record: beyond it a quote was not closed
 _BAD_GZIP = (gzip.BadGzipFile, zlib.error, EOFError)
 
@@ -43,16 +44,15 @@ def fault(path: Path, what: str, remedy: str) -> DataFileError:
 
 def reading(path: Path) -> IO[bytes]:
     """Open a file, unpacking it if it begins as gzip does, whatever its name."""
-    try:
-        return gzip.open(path) if is_gzip(path) else path.open("rb")  # type: ignore[return-value]
-    except OSError as error:
-        raise DataFileError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    if is_gzip(path):
+        return _safely(path, lambda: cast("IO[bytes]", gzip.open(path)))
+    return _safely(path, lambda: path.open("rb"))
 
 
 def is_gzip(path: Path) -> bool:
     """Say whether a file begins as gzip does."""
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+    with _safely(path, lambda: path.open("rb")) as file:
+        return read(file, path, 2) == b"\x1f\x8b"
 
 
 def read(content: IO[bytes], path: Path, n_bytes: int) -> bytes:
@@ -76,7 +76,8 @@ def skip(content: IO[bytes], path: Path, n_bytes: int) -> int:
     return lines
 
 
-def _safely(path: Path, read: Callable[[], bytes]) -> bytes:
+def _safely(path: Path, read: Callable[[], T]) -> T:
+    """Open or read; errors are the file's."""
     try:
         return read()
     except _BAD_GZIP:
@@ -94,27 +95,12 @@ def parquet(path: Path, read: Callable[[], Any]) -> Any:
         raise fault(path, f"cannot be read as Parquet ({reason})", "write it again") from None
 
 
-def last_end(data: bytes, has_quotes: bool) -> int:
-    """Where the last whole record ends; 0 where there is none."""
-    if not has_quotes or b'"' not in data:
-        return data.rfind(b"\n") + 1
-    cells = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero((cells == 10) & ~_inside_quotes(cells))
-    return int(ends[-1]) + 1 if len(ends) else 0
-
-
-def _inside_quotes(cells: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    # A quote inside a quoted cell is doubled, so the number of quotes before a byte tells.
-    inside: NDArray[np.bool_] = np.logical_xor.accumulate(cells == 34)
-    return inside
-
-
 def widths(
     data: bytes, separator: str, has_quotes: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each record ends, and how many cells it has."""
     cells = np.frombuffer(data, np.uint8)
-    outside = ~_inside_quotes(cells) if has_quotes else np.ones(len(cells), bool)
+    outside = ~inside_quotes(cells) if has_quotes else np.ones(len(cells), bool)
     ends = np.flatnonzero((cells == 10) & outside)
     cuts = np.cumsum((cells == ord(separator)) & outside)
     return ends, np.diff(cuts[ends], prepend=0) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import gzip
 import json
 import math
@@ -26,6 +27,7 @@ from openfate.data.clicks import shard_writer
 from openfate.data.clicks.logs import AVAZU_COLUMNS
 from openfate.data.clicks.prepare import prepare
 from openfate.data.clicks.shards import PreparedData
+from openfate.data.clicks.textfile import is_gzip, reading
 from openfate.data.clicks.vocabulary import is_invalid, values_of
 from openfate.errors import DataFileError, InputError
 
@@ -245,7 +247,7 @@ def test_the_vocabulary_lists_every_value_with_its_id_and_counts(tmp_path):
         ("c", 2, "rare", 1, 0, 1),
         ("d", 3, "new", 0, 2, 2),
     ]
-    assert data.rare_ids == (2,)
+    assert data.manifest["fields"][0]["rare"] == 2
     assert data.report["features"] == {"in_training": 3, "new_in_validation": 1, "new_in_test": 0}
     assert data.report["new_cells"]["validation"] == round(2 / 12, 6)
 
@@ -387,6 +389,31 @@ def test_a_second_preparation_in_the_same_folder_is_refused(tmp_path):
     assert messages == [
         f"{out}: another preparation is writing there; wait for it, or give another folder."
     ]
+
+
+def test_who_opened_the_lock_before_another_ended_still_holds_it(tmp_path):
+    """The file was deleted after use: a third preparation made it anew, and both wrote."""
+    write_criteo(tmp_path / "a.txt", 100)
+    out, opened = tmp_path / "out", []  # beside the raw file: the lock is no raw file
+
+    def meanwhile(stage, done, total):
+        if not opened:
+            opened.append((tmp_path / ".out.lock").open("w"))
+
+    prepare(tmp_path, out, "criteo", on_progress=meanwhile)
+    with opened[0] as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        message = refuse(InputError, tmp_path, out, "criteo", overwrite=True)
+    assert "another preparation is writing there" in message
+    assert prepare(tmp_path, out, "criteo", overwrite=True).n_rows == 100
+
+
+def test_a_raw_file_that_cannot_be_read_is_named(tmp_path):
+    """It escaped as an OSError, and the folder to write was blamed."""
+    gone = tmp_path / "a.txt"
+    for look in (is_gzip, reading):
+        with pytest.raises(DataFileError, match=r"a\.txt: cannot be read \(No such file"):
+            look(gone)
 
 
 # ---- what is refused ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from spoiling import spoilt
 
 from openfate.data.clicks.prepare import prepare
-from openfate.data.clicks.shards import PreparedData, read_shards
+from openfate.data.clicks.shards import PreparedData
 from openfate.errors import DataFileError, InputError
 
 
@@ -57,10 +57,6 @@ def test_skipped_batches_leave_the_others_as_they_were(data, seed, skipped):
     assert len(rest) == max(0, 10 - skipped)
     for (a, b), (c, d) in zip(whole[skipped:], rest, strict=True):
         assert np.array_equal(a, c) and np.array_equal(b, d)
-
-
-def test_read_shards_reads_a_folder(data):
-    assert sum(len(y) for _, y in read_shards(data.folder, part="T8", batch_rows=40)) == 100
 
 
 def test_the_field_of_each_feature_is_that_of_the_vocabulary(data):
@@ -132,7 +128,7 @@ def test_a_manifest_with_one_thing_wrong_is_refused_or_does_no_harm(data, tmp_pa
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         try:
             read = PreparedData(tmp_path)
-            [read.shards(part) for part in read.parts], read.rare_ids, read.fields
+            [read.shards(part) for part in read.parts], read.fields
         except DataFileError as error:
             assert str(tmp_path / "manifest.json") in str(error)
             refused += 1

@@ -1,10 +1,13 @@
-"""The networks behind `strategy="auto"`, and what a probe may choose for new features.
+"""The networks of the method `fate_auto`, and what its probe may choose for new features.
 
     P0  = mean over the members of  softmax(FFN(z; phi)),   z_i the sum of a row's embeddings
 
 The members (`members`) are FATE's backbone, wider, trained with feature dropout; a few of them,
 each from a start of its own, make P0 the better calibrated vote that pooling needs.  What is done
-with new features is `probe`'s choice.  N rows, D features, H width, C classes.
+with new features is the probe's choice.  The estimators' `strategy="auto"` trains the same members
+and never embeds new features (`recipes`): that adds little to evidence (docs/openworld.md).
+
+N rows, D features, H width, C classes.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from torch import Tensor
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
+from openfate.experiments.embed import learn_map, new_part
 from openfate.models.fate import FATE
 from openfate.openworld.candidates import Candidate, View, evidence_candidates
-from openfate.openworld.embed import learn_map, new_part
 from openfate.openworld.evidence import Floats
 from openfate.openworld.members import AutoSettings, logits_of, sums_of, train_members
 from openfate.training.metrics import probabilities
@@ -83,7 +86,7 @@ class UseEmbeddings:
 
 
 def auto_candidates(sweeps: Sequence[int] = (1, 2)) -> list[dict[str, Candidate]]:
-    """What the probe of `strategy="auto"` chooses from: evidence, embeddings, both (or none).
+    """What the probe of `fate_auto` chooses from: evidence, embeddings, both (or none).
 
     Examples
     --------

@@ -4,9 +4,9 @@ import torch
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.openworld.auto import AutoSettings, UseEmbeddings, auto_candidates, fit_auto
+from openfate.experiments.auto import AutoSettings, UseEmbeddings, auto_candidates, fit_auto
+from openfate.experiments.embed import ALPHA, learn_map, new_part
 from openfate.openworld.candidates import View
-from openfate.openworld.embed import ALPHA, learn_map, new_part
 
 SMALL = AutoSettings(width=8, hidden=(8,), epochs=12, batch_size=32)
 

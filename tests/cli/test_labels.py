@@ -1,0 +1,24 @@
+"""What --target gives as classes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import polars as pl
+import pytest
+
+from openfate.cli.labels import as_classes
+from openfate.errors import InputError
+
+
+@pytest.mark.parametrize("numbers", [[-1.0, 0.0, 2.0], [Decimal("-1.00"), Decimal(0), Decimal(2)]])
+def test_whole_numbers_of_any_sign_are_classes(numbers):
+    assert as_classes(pl.DataFrame({"y": numbers})).tolist() == [-1, 0, 2]
+
+
+@pytest.mark.parametrize("odd", [0.5, -0.5, -1.5, 1e20, -1e20, Decimal("-1.5"), Decimal(10**20)])
+def test_numbers_that_are_no_classes_are_refused_whatever_their_sign(odd):
+    """A minus exempted a number from the check, and -0.5 and -1.5 became classes 0 and -1."""
+    y = pl.Series("y", [type(odd)(-2), odd])
+    with pytest.raises(InputError, match="--target y: it holds numbers such as"):
+        as_classes(y.to_frame())
