@@ -219,6 +219,8 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
             raise InputError(
                 f"class_weight={self.class_weight!r}: weights must be finite and not negative."
             )
+        if not by_class.any():
+            raise InputError(f"class_weight={self.class_weight!r}: every row weighs nothing.")
         return by_class if weight is None else weight * by_class
 
     def predict_proba(
@@ -443,5 +445,5 @@ def _loaded_wrapper(bank: FeatureBank) -> OpenWorldClassifier | OpenWorldRegress
         bank.base.estimator, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies
     )
     if isinstance(wrapper, OpenWorldClassifier):
-        wrapper.classes_ = np.array(bank.classes)
+        wrapper.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])
     return wrapper._restore(bank)

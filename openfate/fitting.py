@@ -20,7 +20,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
 from openfate.bank import EVIDENCE_KIND, FeatureBank
@@ -36,6 +35,7 @@ from openfate.inputs import (
     Rows,
     Target,
     as_predicted,
+    seed_of,
     select_rows,
     split,
 )
@@ -139,7 +139,7 @@ class FATEEstimator(BankEstimator):
         return self
 
     def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return seed_of(self.random_state)
 
     def _learn(
         self,
@@ -371,6 +371,8 @@ def _absorbed(old: Network, encoder: Encoder) -> Network:
 
 
 def _tensorboard(folder: str | Path) -> Any:
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise InputError(f"tensorboard={str(folder)!r} is a file: name a folder.")
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
@@ -34,6 +35,7 @@ __all__ = [
     "label_target",
     "number_target",
     "open_table",
+    "seed_of",
     "select_rows",
     "split",
     "target_name",
@@ -70,6 +72,23 @@ def open_table(estimator: BaseEstimator, X: Any, *, reset: bool) -> Table:
         estimator.feature_names_in_ = np.array(list(table.columns), dtype=object)
         estimator.n_features_in_ = len(table.columns)
     return table
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed drawn from what scikit-learn takes: None, a whole number or a generator.
+
+    Examples
+    --------
+    >>> seed_of(0) == seed_of(0), seed_of(0) == seed_of(1)
+    (True, False)
+    """
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise InputError(
+            f"random_state={random_state!r}: choose a whole number from 0 to 2**32 - 1, a "
+            "numpy.random.RandomState or None."
+        ) from None
 
 
 @contextmanager

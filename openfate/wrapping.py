@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.utils import check_consistent_length, check_random_state, get_tags
+from sklearn.utils import check_consistent_length, get_tags
 
 from openfate.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
 from openfate.bases import Floats, Task, Wrapped, used_part
@@ -31,6 +31,7 @@ from openfate.inputs import (
     class_target,
     number_target,
     open_table,
+    seed_of,
     split,
     target_name,
     unchanged_on_error,
@@ -94,7 +95,7 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         policies = Policies(self.new_columns, self.new_values, self.missing_columns)
         overrides = self.schema if isinstance(self.schema, Schema) else Schema(self.schema or ())
         known = table.select(self._trained_on(table))
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
         rows = used_part(known)
         _check_text(self.estimator, known)
@@ -130,6 +131,7 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
             n_rows=table.n_rows,
             n_features_in=self.n_features_in_,
             columns=columns,
+            classes_dtype=str(np.array(classes).dtype),
             decision=None if decision is None else decision.to_json(),
         )
         return self
@@ -237,11 +239,11 @@ class OpenWorldClassifier(ClassifierMixin, _OpenWorld):  # type: ignore[misc]
             self._target = target_name(y, table)
             labels = np.array(target.classes)[target.y]
             if self.prefit:
-                target = self._own_classes(labels, target)
+                target = self._own_classes(labels)
             self.classes_ = np.array(target.classes)
             return self._fit(table, target, labels, sample_weight)
 
-    def _own_classes(self, labels: NDArray[Any], target: Target) -> Target:
+    def _own_classes(self, labels: NDArray[Any]) -> Target:
         """The target with the classes of the fitted model, whichever of them these rows have."""
         if not hasattr(self.estimator, "classes_"):
             raise InputError(

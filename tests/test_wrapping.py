@@ -252,3 +252,22 @@ def test_an_excluded_column_of_an_array_reaches_neither_the_model_nor_the_probe(
     assert np.array_equal(model.predict_proba(more), alone.predict_proba(less))
     model.save(tmp_path / "model")
     assert np.array_equal(load(tmp_path / "model").predict_proba(more), alone.predict_proba(less))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool, str])
+def test_classes_keep_their_type_through_a_bundle(dtype, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)), rng.integers(0, 2, 80).astype(dtype)
+    clf = OpenWorldClassifier(LogisticRegression(), pooling=Pooling()).fit(X, y)
+    clf.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.classes_.dtype == clf.classes_.dtype
+    assert again.predict(X).dtype == clf.predict(X).dtype
+
+
+@pytest.mark.parametrize("seed", [2**40, -1, "one"])
+@pytest.mark.parametrize("model", [FATEClassifier(), OpenWorldClassifier(LogisticRegression())])
+def test_a_random_state_that_is_none_is_named(seed, model):
+    model.set_params(random_state=seed)
+    with pytest.raises(InputError, match=f"random_state={seed!r}: choose a whole number from 0"):
+        model.fit(np.eye(4), [0, 1, 0, 1])

@@ -78,6 +78,14 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone
         sys.stderr.close()
         sys.exit(1)
+    except KeyboardInterrupt:  # before a command began
+        print("openfate: interrupted.", file=sys.stderr)
+        sys.exit(130)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+            raise
+        print("openfate: memory is full: give fewer rows or smaller widths.", file=sys.stderr)
+        sys.exit(2)
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -162,4 +162,11 @@ def as_numbers(labels: pl.DataFrame) -> NDArray[np.float64]:
             f"--target {column.name}: it holds {column[0]!r}, which is no number; "
             "regression needs numbers."
         )
-    return column.cast(pl.Float64).to_numpy()
+    numbers = column.cast(pl.Float64)
+    odd = numbers.filter(~numbers.is_finite())
+    if len(odd):
+        raise InputError(
+            f"--target {column.name}: it holds {odd[0]}; regression needs finite numbers, "
+            f'leave such rows out: --where "{column.name} < 1e300".'
+        )
+    return numbers.to_numpy()

@@ -155,7 +155,9 @@ def fit(
         str, typer.Option(help="What the probe expects to appear: values, columns or both.")
     ] = "both",
     n_draws: Annotated[int, typer.Option(min=1, help="How often the probe hides and fits.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same model.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same model.")
+    ] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
     mixed_precision: Annotated[
         bool, typer.Option("--mixed-precision", help="Train in bfloat16 where it is safe.")
@@ -185,7 +187,7 @@ def fit(
         check_choice("--novelty", novelty, ("values", "columns", "both"))
         check_choice("--numeric", numeric, ("buckets", "value"))
         check_choice("--loss", loss, ("squared_error", "absolute_error"))
-        _check_out(out, overwrite)
+        _check_out(out, train, overwrite)
         from openfate.cli.labels import read_labels
         from openfate.data.read import RowFile
 
@@ -222,11 +224,13 @@ def fit(
 # ---- reading flags -----------------------------------------------------------------------------
 
 
-def _check_out(out: Path, overwrite: bool) -> None:
-    """Refuse before training what would be refused after it."""
+def _check_out(out: Path, train: Path, overwrite: bool) -> None:
+    """Refuse before training what would be refused after it, or read as rows later."""
     from openfate.persistence import check_free
 
     check_place(out)
+    if train.is_dir() and train.resolve() in out.resolve().parents:
+        raise InputError(f"--out {out}: it is among the rows, {train}; choose another path.")
     if out.is_symlink() and not out.exists():
         raise InputError(f"--out {out}: a link to nothing; remove it, or choose another path.")
     try:

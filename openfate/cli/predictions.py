@@ -21,8 +21,8 @@ from openfate.errors import DataFileError, InputError
 __all__ = ["check_kept", "check_out", "predicted", "write_predictions"]
 
 
-def check_out(out: Path, rows: Path) -> None:
-    """Refuse a path that could not be written, or would replace the rows, before the work."""
+def check_out(out: Path, rows: Path, bundle: Path) -> None:
+    """Refuse a path that could not be written, or is of the rows or the bundle, before the work."""
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out {out}: predictions are a .csv or a .parquet file.")
     check_place(out)
@@ -31,6 +31,8 @@ def check_out(out: Path, rows: Path) -> None:
     given, written = rows.resolve(), out.resolve()
     if given == written or (rows.is_dir() and given in written.parents):
         raise InputError(f"--out {out}: that would change the rows, {rows}; choose another path.")
+    if bundle.resolve() in written.parents:
+        raise InputError(f"--out {out}: it is in the bundle, {bundle}; choose another path.")
 
 
 def check_kept(out: Path, types: Mapping[str, pl.DataType]) -> None:

@@ -6,6 +6,7 @@ columns and the cells that mean "missing", so that later commands read later fil
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,8 @@ class TableOf:
         self.columns = [name for name in self.file.types if name not in self.bank.exclude]
         if not self.columns:
             raise InputError(f"{self.path}: it has no column that the model may use.")
+        if not any(name in self.bank.encoder.schema for name in self.columns):
+            warnings.warn(f"{self.path}: it has none of the model's columns.", stacklevel=2)
         self.new_columns = [
             name
             for name in self.columns

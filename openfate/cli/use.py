@@ -62,7 +62,7 @@ def predict(
         from openfate.cli.predictions import check_kept, check_out, predicted, write_predictions
         from openfate.cli.rows import TableOf
 
-        check_out(out, rows)
+        check_out(out, rows, bundle)
         bank = FeatureBank.load(bundle)
         table = TableOf(
             bank, rows, where, null or (), keep=names_in(keep), exclude=names_in(exclude)
@@ -105,7 +105,7 @@ def observe(
 ) -> None:
     """Let rows teach a bundle what is new in them.
 
-    Nothing is trained: new columns and values get embeddings from the rows that have them.
+    Nothing is trained: what new columns and values mean is told by the rows that have them.
     """
     with interruptible("the bundle is as it was"):
         from openfate.bank import FeatureBank
@@ -186,6 +186,7 @@ def evaluate(
             "target": table.labels.texts,
             "task": bank.task,
             "new_columns": table.new_columns,
+            "how": bank.how(),
             "new_features": {
                 "used": _scores(bank, np.concatenate(used), y),
                 "dropped": _scores(bank, np.concatenate(dropped), y),
@@ -210,7 +211,7 @@ def _looked_ahead(table: TableOf, graph: str, batch_rows: int) -> FeatureBank:
 
 
 def _described_predictions(result: dict[str, Any], graph: str) -> str:
-    lines = [f"Predicted {result['rows']:,} rows."]
+    lines = [f"Predicted {result['rows']:,} row{'s' * (result['rows'] != 1)}."]
     columns = ", ".join(result["new_columns"])
     if graph == "state" and columns:
         lines.append(f"New columns were not used: {columns} (observe them, or give --graph auto).")
@@ -321,3 +322,4 @@ def _print_scores(result: dict[str, Any]) -> None:
     ):
         if result[key]:
             print(f"{result[key]:,} rows {what} were left out.")
+    print(result["how"])

@@ -95,7 +95,12 @@ class Delimited:
         if not text:
             what = "it starts with a blank line" if block.strip() else "the file is empty"
             raise DataFileError(f"{self.path}: {what}; the first line must name the columns.")
-        names = tuple(next(csv.reader([text], delimiter=self.separator)))
+        try:
+            names = tuple(next(csv.reader([text], delimiter=self.separator)))
+        except csv.Error:  # a carriage return within it
+            raise DataFileError(
+                f"{self.path}: its lines end in CR alone; write them with LF, or CR and LF."
+            ) from None
         self._check_names(names)
         return names
 

@@ -23,13 +23,11 @@ from openfate.errors import InputError, OpenFATEError
 from openfate.graph.bipartite import Bipartite, touched_features
 from openfate.models.backbone import MLP, Backbone
 from openfate.models.fate import FATE
-from openfate.training.loop import Epoch
+from openfate.training.loop import Epoch, Validation
 from openfate.training.losses import Loss, mean_loss
 from openfate.training.rows import check_rows
 
 __all__ = ["AutoSettings", "logits_of", "sums_of", "train_members"]
-
-Validation = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ from cli.tables import QUICK, digest, process
         (["--target", "rich", "--new-values", "warn,error"], ["--new-values warn,error"]),
         (["--target", "rich", "--class-weight", "yes=2"], ["--class-weight yes", "false, true"]),
         (["--target", "rich", "--class-weight", "true=much"], ["true=much", "not a number"]),
+        (["--target", "rich", "--class-weight", "true=0,false=0"], ["every row weighs nothing"]),
+        (["--target", "rich", "--tensorboard", __file__], ["is a file: name a folder"]),
         (["--target", "rich", "--exclude", "id,job,age,zip"], ["leave no column to learn"]),
         (["--target", "rich", "--hashed", "jb"], ["--hashed jb", "did you mean 'job'?"]),
         (["--target", "rich", "--not-yet", "agee"], ["--not-yet agee", "did you mean 'age'?"]),
@@ -59,6 +61,7 @@ def test_fit_refuses_bad_flags_in_one_line(tables, tmp_path, refused, flags, par
         ("t.csv", b"x,y\n1,2\n1\n", ["t.csv, line 3: 1 cells"]),
         ("t.csv", b"x,y\n1,caf\xe9\n", ["t.csv, line 2: byte 0xe9 is not UTF-8"]),
         ("t.csv", b"x,x\n1,2\n", ["two columns are called 'x'"]),
+        ("t.csv", b"x,y\r1,2\r", ["t.csv: its lines end in CR alone; write them with LF"]),
         ("t.xlsx", b"PK", ["t.xlsx: unknown suffix", ".csv"]),
         ("t.csv.gz", b"x,y\n1,2\n", ["not a whole gzip file"]),
         ("t.parquet", b"x,y\n1,2\n", ["cannot be read as Parquet"]),
@@ -144,6 +147,34 @@ def test_rows_without_a_column_of_use_are_refused(fitted, tmp_path, refused):
     (tmp_path / "rows.csv").write_text("id,rich\n1,true\n")
     line = refused("predict", fitted, tmp_path / "rows.csv", "--out", tmp_path / "p.csv")
     assert "rows.csv: it has no column that the model may use." in line
+
+
+def test_predictions_may_not_be_written_into_the_bundle(tables, fitted, refused):
+    before = digest(fitted)
+    line = refused("predict", fitted, tables / "later.csv", "--out", fitted / "p.csv")
+    assert f"p.csv: it is in the bundle, {fitted}; choose another path." in line
+    assert digest(fitted) == before and not (fitted / "p.csv").exists()
+
+
+def test_a_bundle_may_not_be_written_among_the_rows(tables, tmp_path, refused):
+    (tmp_path / "parts").mkdir()
+    pl.read_csv(tables / "train.csv").write_parquet(tmp_path / "parts" / "1.parquet")
+    out = tmp_path / "parts" / "model"
+    line = refused("fit", tmp_path / "parts", "--target", "rich", "--out", out)
+    assert f"it is among the rows, {tmp_path / 'parts'}; choose another path." in line
+
+
+def test_rows_without_any_known_column_are_predicted_with_a_warning(fitted, tmp_path):
+    (tmp_path / "odd.csv").write_text("nobody,knows\n1,2\n")
+    there = process("predict", fitted, tmp_path / "odd.csv", "--out", tmp_path / "p.csv")
+    output, errors = there.communicate()
+    assert there.returncode == 0 and "Predicted 1 row." in output
+    assert f"warning: {tmp_path / 'odd.csv'}: it has none of the model's columns." in errors
+
+
+def test_full_memory_is_one_line(tables, tmp_path, refused):
+    words = ("fit", tables / "train.csv", "--target", "rich", "--out", tmp_path / "m")
+    assert "memory is full" in refused(*words, "--width", 10**11)
 
 
 def test_a_kept_column_may_not_hide_a_prediction(tables, fitted, tmp_path, refused):

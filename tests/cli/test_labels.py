@@ -7,7 +7,7 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from openfate.cli.labels import as_classes
+from openfate.cli.labels import as_classes, as_numbers
 from openfate.errors import InputError
 
 
@@ -22,3 +22,9 @@ def test_numbers_that_are_no_classes_are_refused_whatever_their_sign(odd):
     y = pl.Series("y", [type(odd)(-2), odd])
     with pytest.raises(InputError, match="--target y: it holds numbers such as"):
         as_classes(y.to_frame())
+
+
+@pytest.mark.parametrize("odd", [float("inf"), float("-inf"), float("nan")])
+def test_numbers_that_are_not_finite_are_refused(odd):
+    with pytest.raises(InputError, match=f"--target y: it holds {odd}; regression needs finite"):
+        as_numbers(pl.DataFrame({"y": [1.0, odd]}))
