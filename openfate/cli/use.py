@@ -322,4 +322,5 @@ def _print_scores(result: dict[str, Any]) -> None:
     ):
         if result[key]:
             print(f"{result[key]:,} rows {what} were left out.")
-    print(result["how"])
+    if used == dropped:  # why they are
+        print(result["how"])
