@@ -314,6 +314,7 @@ class FeatureBank:
     def replaced(self, encoder: Encoder, base: Base, evidence: LiveEvidence | None) -> FeatureBank:
         """The same bank around another vocabulary and model, which have seen no rows yet."""
         bank = copy.copy(self)
+        bank.lock = _Lock()
         bank.encoder, bank.base, bank.evidence = encoder, base, evidence
         bank.rows, bank.n_rows, bank.meta = np.zeros(base.n_observed), 0, dict(self.meta)
         return bank

@@ -22,8 +22,9 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from openfate.bank import FeatureBank
 from openfate.bases import Task
-from openfate.data.frame import Table, column_of, read_table
+from openfate.data.frame import Table, read_table
 from openfate.data.multihot import MultiHot
+from openfate.data.values import column_of
 from openfate.errors import InputError
 
 __all__ = [

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.utils import check_consistent_length, get_tags
+from sklearn.utils.validation import has_fit_parameter
 
 from openfate.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
 from openfate.bases import Floats, Task, Wrapped, used_part
@@ -102,7 +103,8 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         check_consistent_length(y, weight)
         pooling, decision = self.pooling, None
         if pooling is None:
-            fit = _fit_of(self.estimator, rows, y, target, weight)
+            takes_weights = not self.prefit or has_fit_parameter(self.estimator, "sample_weight")
+            fit = _fit_of(self.estimator, rows, y, target, weight if takes_weights else None)
             decision = self._probe(fit, target, encoder.encode(known), encoder.field_of, seed)
             pooling = pooling_of(decision)
         fitted = self.estimator

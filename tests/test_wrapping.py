@@ -11,6 +11,7 @@ from catboost import CatBoostClassifier, CatBoostRegressor
 from lightgbm import LGBMClassifier, LGBMRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
@@ -271,3 +272,12 @@ def test_a_random_state_that_is_none_is_named(seed, model):
     model.set_params(random_state=seed)
     with pytest.raises(InputError, match=f"random_state={seed!r}: choose a whole number from 0"):
         model.fit(np.eye(4), [0, 1, 0, 1])
+
+
+def test_a_fitted_model_that_takes_no_weights_is_probed_without():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)), rng.integers(0, 2, 80)
+    clf = OpenWorldClassifier(KNeighborsClassifier().fit(X, y), prefit=True)
+    assert clf.fit(X, y, sample_weight=np.ones(80)).predict(X).shape == (80,)
+    with pytest.raises(TypeError, match="sample_weight"):
+        OpenWorldClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=np.ones(80))

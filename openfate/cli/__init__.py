@@ -82,7 +82,8 @@ def main() -> None:
         print("openfate: interrupted.", file=sys.stderr)
         sys.exit(130)
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+        full = ("allocate memory", "out of memory")  # torch's words for the CPU and the GPU
+        if not isinstance(error, MemoryError) and not any(text in str(error) for text in full):
             raise
         print("openfate: memory is full: give fewer rows or smaller widths.", file=sys.stderr)
         sys.exit(2)

@@ -97,9 +97,10 @@ class Delimited:
             raise DataFileError(f"{self.path}: {what}; the first line must name the columns.")
         try:
             names = tuple(next(csv.reader([text], delimiter=self.separator)))
-        except csv.Error:  # a carriage return within it
+        except csv.Error as error:
+            why = "its lines end in CR alone" if "\r" in text else f"its first line, {error}"
             raise DataFileError(
-                f"{self.path}: its lines end in CR alone; write them with LF, or CR and LF."
+                f"{self.path}: {why}; write names of columns and LF, or CR and LF."
             ) from None
         self._check_names(names)
         return names

@@ -6,11 +6,8 @@ the frame's own sign for it was (None, NaN, pd.NA, NaT).
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
@@ -18,20 +15,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate.data.values import column_of, without_nan
 from openfate.errors import InputError
 
-__all__ = ["Table", "column_of", "elements_of", "numbers_of", "read_table", "text_of"]
-
-# How polars refuses Python values; it panics at decimals that are infinite or very long.
-_REFUSALS = (
-    TypeError,
-    ValueError,
-    OverflowError,
-    RuntimeError,
-    pl.exceptions.PolarsError,
-    pl.exceptions.PanicException,
-)
-_CONTAINERS = (dict, bytes, list, tuple, set, frozenset)
+__all__ = ["Table", "elements_of", "numbers_of", "read_table", "text_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +132,7 @@ def numbers_of(column: pl.Series, field: str) -> pl.Series:
     try:
         if column.dtype.is_temporal():
             return _seconds(column)
-        return _without_nan(column.cast(pl.Float64))
+        return without_nan(column.cast(pl.Float64))
     except pl.exceptions.PolarsError:
         if column.dtype == pl.String:
             failed = column.cast(pl.Float64, strict=False).is_null() & column.is_not_null()
@@ -251,14 +238,7 @@ def _to_polars(series: nw.Series[Any], name: str) -> pl.Series:
         column = _from_values(series, name)
     if series.dtype in (nw.Categorical, nw.Enum) and not _is_words(column.dtype):
         return text_of(column, name)  # categories of numbers or dates are categories still
-    return _without_nan(column)
-
-
-def _without_nan(column: pl.Series) -> pl.Series:
-    # WHY: fill_nan takes 80 µs even of one row, and most columns need none.
-    if column.dtype.is_float() and np.isnan(column.to_numpy()).any():
-        return column.fill_nan(None)
-    return column
+    return without_nan(column)
 
 
 def _is_words(dtype: pl.DataType) -> bool:
@@ -269,84 +249,3 @@ def _from_values(series: nw.Series[Any], name: str) -> pl.Series:
     missing = series.is_null().to_list()
     cells = zip(series.to_list(), missing, strict=True)
     return column_of(name, [None if is_missing else value for value, is_missing in cells])
-
-
-def column_of(name: str, values: Sequence[Any]) -> pl.Series:
-    """Python values of any types as a column, whatever their order; missing ones are null.
-
-    Examples
-    --------
-    >>> column_of("x", [1, "a", 2.0, float("nan"), True]).to_list()
-    ['1', 'a', '2', None, 'true']
-    >>> column_of("x", [1, 2.5]).to_list()
-    [1.0, 2.5]
-    """
-    try:
-        return _series_of([None if _is_missing(value) else _plain(value) for value in values], name)
-    except UnicodeEncodeError as error:
-        # Half a surrogate pair, from broken JSON or file names, has no UTF-8.
-        what = reprlib.repr(error.object)
-        raise InputError(
-            f"field {name!r} holds {what}, which is not valid Unicode; replace or drop it."
-        ) from None
-
-
-def _is_missing(value: Any) -> bool:
-    """None, nan, pandas' NA or NaT; a cell that holds several values is none of them."""
-    if value is None or type(value).__name__ == "NAType":
-        return True
-    try:
-        return bool(value != value)
-    except (TypeError, ValueError):
-        return False
-
-
-def _series_of(values: list[Any], name: str) -> pl.Series:
-    types = {_type_of(value) for value in values if value is not None}
-    if types == {int, float}:
-        return pl.Series(name, values, dtype=pl.Float64, strict=False)
-    # WHY: of several types polars takes the first value's for all, so that order would matter.
-    if len(types) <= 1:
-        try:
-            column = pl.Series(name, values)
-            if column.dtype != pl.Object:
-                return _without_nan(column)
-        except UnicodeEncodeError:
-            raise
-        except _REFUSALS:
-            pass
-    # Values of several types, or of one that polars does not know, are compared as text.
-    return pl.Series(name, [_python_text(value, name) for value in values], dtype=pl.String)
-
-
-def _type_of(value: Any) -> type:
-    """The type of a cell, where those that make one column are one."""
-    alike = (_CONTAINERS, list), (datetime, datetime), (str, str)
-    return next((kind for kinds, kind in alike if isinstance(value, kinds)), type(value))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.datetime64):
-        value = value.astype("datetime64[us]")  # WHY: nanoseconds would become a whole number
-    if isinstance(value, np.generic):
-        return value.item()
-    return sorted(value, key=str) if isinstance(value, set | frozenset) else value
-
-
-def _python_text(value: Any, name: str) -> str | None:
-    """`text_of` for one Python value of a column whose values have several types."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
-    if isinstance(value, Decimal) and value.is_finite():
-        text = format(value, "f")
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    if isinstance(value, _CONTAINERS):
-        raise InputError(
-            f"field {name!r} mixes {type(value).__name__} values with others; "
-            "give every cell one type."
-        )
-    return str(value)

@@ -208,7 +208,7 @@ def _ctr_verdict(run: Run, claim: CtrClaim, kind: str, points: Difference) -> Ve
     else:
         detail += ": one seed, so no test"
     source = f"{run.folder}/**/trial.json"
-    verdict = _judge(points, claim.gain)
+    verdict = _judge(points, claim.gain) if points.n > 1 else UNTESTED
     return Verdict(claim.words, run.kind, claim.gain, verdict, detail, points, source=source)
 
 

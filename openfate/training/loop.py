@@ -237,10 +237,8 @@ class _Run:
         size = self.settings.batch_size or self.X.n_rows
         order, weight = self.row_rng.permutation(self.X.n_rows), self.rows.weight
         starts = list(range(0, len(order), size))
-        if (
-            len(order) - starts[-1] < self.least_rows
-        ):  # the last is too short: the one before has it
-            starts.pop()
+        if len(order) - starts[-1] < self.least_rows:
+            starts.pop()  # the last is too short: the one before it takes it in
         for start, end in itertools.pairwise([*starts, len(order)]):
             rows = order[start:end]
             if weight is None or weight[rows].any():  # a mean over no weight is not a number

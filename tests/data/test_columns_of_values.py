@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openfate import FATEClassifier
-from openfate.data.frame import column_of, read_table, text_of
+from openfate.data.frame import read_table, text_of
+from openfate.data.values import column_of
+from openfate.errors import InputError
 
 CELLS = [
     *(None, float("nan"), np.float64("nan"), pd.NA, pd.NaT, np.datetime64("NaT")),
@@ -33,6 +35,27 @@ def test_the_order_of_the_cells_does_not_matter(places, random):
     assert [one[at] for at in order] == other
 
 
+@pytest.mark.parametrize("turn", [False, True])
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([[1], [2.5]], [[1.0], [2.5]]),
+        ([["a"], [1, 2.0], None, []], [["a"], ["1", "2"], None, []]),
+        ([{2.5}, (1,), np.array([3.0]), float("nan")], [[2.5], [1.0], [3.0], None]),
+        ([[np.nan, "a"], ["b"]], [[None, "a"], ["b"]]),
+    ],
+)
+def test_lists_of_any_elements_in_any_order(cells, expected, turn):
+    step = -1 if turn else 1
+    assert column_of("x", cells[::step]).to_list() == expected[::step]
+
+
+@pytest.mark.parametrize("cells", [[[1], "a"], ["a", [1]], [{"a": 1}, 2]])
+def test_lists_beside_other_values_are_named(cells):
+    with pytest.raises(InputError, match=r"field 'x' mixes (list|dict) values with others"):
+        column_of("x", cells)
+
+
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
@@ -42,6 +65,8 @@ def test_the_order_of_the_cells_does_not_matter(places, random):
         ([2, True], ["2", "true"]),
         ([True, 2], ["true", "2"]),
         ([1, 2.5, None], ["1", "2.5", None]),
+        ([2**53 + 1, 2**53, 1.5], ["9007199254740993", "9007199254740992", "1.5"]),
+        ([np.datetime64("2020-01-02"), None], ["2020-01-02", None]),
         ([np.datetime64("2020-01-02T03", "ns"), None], ["2020-01-02 03:00:00.000000", None]),
     ],
 )

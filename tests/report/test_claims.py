@@ -72,7 +72,7 @@ def write_clicks(folder, gains, **more):
         ([0.016, 0.018, 0.017], HOLDS, "kshot +.0170 ± .0006 (p = 0.0012): paired t over 3 seeds"),
         ([0.004, 0.005, 0.006], PARTLY, "kshot +.0050 ± .0006"),
         ([0.01, -0.01, 0.0], NOT, "kshot +.0000"),
-        ([0.02], NOT, "kshot +.0200: one seed, so no test"),
+        ([0.02], UNTESTED, "kshot +.0200: one seed, so no test"),
     ],
 )
 def test_clicks_are_judged_where_the_full_log_was_run(results, gains, verdict, told):
