@@ -21,8 +21,8 @@ _HOME = {
     "OpenWorldRegressor": "openfate.estimators",
     "Schema": "openfate.data.schema",
     "datasets": "openfate.data.datasets",
-    "load": "openfate.estimators",
-    "save": "openfate.estimators",
+    "load": "openfate.loading",
+    "save": "openfate.loading",
     "train": "openfate.training.loop",
 }
 
@@ -51,9 +51,8 @@ if TYPE_CHECKING:
         FATERegressor,
         OpenWorldClassifier,
         OpenWorldRegressor,
-        load,
-        save,
     )
+    from openfate.loading import load, save
     from openfate.models.fate import FATE
     from openfate.training.loop import train
 

@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import compute_sample_weight
 
-from openfate.bank import FeatureBank, Graph, Use
-from openfate.bases import Wrapped
+from openfate.bank import Graph, Use
 from openfate.data.policies import Policy
 from openfate.data.schema import Field, Schema
-from openfate.errors import DataFileError, InputError
+from openfate.errors import InputError
 from openfate.fitting import FATEEstimator
 from openfate.inputs import (
     Target,
@@ -41,8 +40,6 @@ __all__ = [
     "FATERegressor",
     "OpenWorldClassifier",
     "OpenWorldRegressor",
-    "load",
-    "save",
 ]
 
 
@@ -365,85 +362,3 @@ new_values, missing_columns, callback, tensorboard, progress
             table = self._open(X)
             target = label_target(y, table.n_rows, self.bank_)
             return self._refit(table, target, self._weights(sample_weight, table))
-
-
-# ---- bundles -----------------------------------------------------------------------------------
-
-_FATE: dict[str, type[FATEEstimator]] = {
-    "FATEClassifier": FATEClassifier,
-    "FATERegressor": FATERegressor,
-}
-_WRAPPED = {"OpenWorldClassifier": OpenWorldClassifier, "OpenWorldRegressor": OpenWorldRegressor}
-
-
-def save(estimator: Any, path: str | Path, *, overwrite: bool = False) -> None:
-    """Write a fitted estimator as a bundle, a folder of plain files.
-
-    Parameters
-    ----------
-    path
-        The folder; one that is there needs `overwrite`.
-
-    Examples
-    --------
-    >>> import polars as pl, tempfile
-    >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
-    >>> clf = FATEClassifier(epochs=5).fit(rows, rows["job"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(clf, Path(folder) / "model")
-    ...     files = (Path(folder) / "model").glob("[a-z]*")
-    ...     sorted(file.name.split("-")[0] for file in files)
-    ['meta.json', 'schema', 'state', 'vocabulary', 'weights']
-    """
-    estimator.save(path, overwrite=overwrite)
-
-
-def load(path: str | Path) -> Any:
-    """Read the estimator that `save` or `openfate fit` wrote; no code of the bundle is run.
-
-    Examples
-    --------
-    >>> import polars as pl, tempfile
-    >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
-    >>> clf = FATEClassifier(epochs=5).fit(rows, rows["job"])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(clf, Path(folder) / "model")
-    ...     again = load(Path(folder) / "model")
-    >>> bool((again.predict_proba(rows) == clf.predict_proba(rows)).all())
-    True
-    """
-    bank = FeatureBank.load(path)
-    name = bank.meta.get("kind")
-    try:
-        if name in _WRAPPED:
-            return _loaded_wrapper(bank)
-        if name in _FATE:
-            return _loaded_fate(bank)
-    except (AssertionError, KeyError, TypeError, ValueError) as error:
-        raise DataFileError(f"{path}: meta.json does not describe a model ({error!r}).") from None
-    raise DataFileError(f"{path}: a bundle of kind {name!r} is not known.")
-
-
-def _loaded_fate(bank: FeatureBank) -> FATEEstimator:
-    params = dict(bank.meta["params"])
-    params["schema"] = Schema.from_json(params["schema"])
-    if params["hidden"] is not None:
-        params["hidden"] = tuple(params["hidden"])
-    if isinstance(params.get("class_weight"), list):
-        params["class_weight"] = dict(params["class_weight"])
-    estimator = _FATE[bank.meta["kind"]](**params)
-    if isinstance(estimator, FATEClassifier):
-        estimator.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])
-    return estimator._restore(bank)
-
-
-def _loaded_wrapper(bank: FeatureBank) -> OpenWorldClassifier | OpenWorldRegressor:
-    """A wrapper around the model that was read back; its own parameters are not kept."""
-    assert isinstance(bank.base, Wrapped)
-    policies = bank.policies.to_dict()
-    wrapper = _WRAPPED[bank.meta["kind"]](
-        bank.base.estimator, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies
-    )
-    if isinstance(wrapper, OpenWorldClassifier):
-        wrapper.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])
-    return wrapper._restore(bank)

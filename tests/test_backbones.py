@@ -15,9 +15,10 @@ from openfate.data.encode import Encoder
 from openfate.data.multihot import MultiHot
 from openfate.data.schema import Schema
 from openfate.errors import DataFileError, InputError
-from openfate.estimators import FATEClassifier, FATERegressor, load
+from openfate.estimators import FATEClassifier, FATERegressor
 from openfate.graph.bipartite import Bipartite
 from openfate.insight import nearest
+from openfate.loading import load
 from openfate.models import DCN, MLP, DeepFM, WideDeep
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE

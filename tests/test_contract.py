@@ -25,9 +25,9 @@ from openfate.estimators import (
     FATERegressor,
     OpenWorldClassifier,
     OpenWorldRegressor,
-    load,
 )
 from openfate.graph import Bipartite
+from openfate.loading import load
 from openfate.models import baselines
 from openfate.openworld.pooling import Pooling
 

@@ -14,9 +14,10 @@ from openfate.bank import FeatureBank
 from openfate.bases import Network
 from openfate.data.encode import Encoder
 from openfate.errors import InputError
-from openfate.estimators import FATEClassifier, FATERegressor, load
+from openfate.estimators import FATEClassifier, FATERegressor
 from openfate.fitting import FATEEstimator
 from openfate.insight import contributions, nearest
+from openfate.loading import load
 
 QUICK = {"epochs": 3, "n_members": 1, "n_draws": 1, "width": 8, "hidden": (8,)}
 

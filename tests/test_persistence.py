@@ -16,7 +16,8 @@ import pytest
 from bundle_writer import add_one, make, processes, read, write_for_ever
 
 from openfate.errors import DataFileError, InputError
-from openfate.estimators import FATEClassifier, load
+from openfate.estimators import FATEClassifier
+from openfate.loading import load
 from openfate.persistence import read_bundle, updating, write_bundle
 
 

@@ -17,8 +17,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from openfate.errors import DataFileError, InputError
-from openfate.estimators import FATEClassifier, OpenWorldClassifier, OpenWorldRegressor, load
+from openfate.estimators import FATEClassifier, OpenWorldClassifier, OpenWorldRegressor
 from openfate.foreign import revive
+from openfate.loading import load
 from openfate.openworld.pooling import Pooling
 from openfate.persistence import read_bundle
 

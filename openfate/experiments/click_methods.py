@@ -30,17 +30,17 @@ from numpy.typing import NDArray
 
 from openfate.data.multihot import MultiHot
 from openfate.errors import OpenFATEError
+from openfate.experiments.click_baselines import buckets, pooled_logits
 from openfate.experiments.click_data import Clicks
 from openfate.experiments.click_settings import ClickSettings
 from openfate.models.backbone import MLP, Backbone
-from openfate.models.baselines import pooling
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
 from openfate.models.interactions import DCN, DeepFM, WideDeep
 from openfate.openworld.evidence import Evidence, Floats
 from openfate.openworld.pooling import Pooling, score
 from openfate.openworld.probe import row_losses
-from openfate.training.batches import Batch, Batches
+from openfate.training.batches import Batches
 from openfate.training.metrics import StreamingAUC
 from openfate.training.settings import StreamSettings
 from openfate.training.stream import predict_stream, train_stream
@@ -350,43 +350,6 @@ class ClickTrial:
             "seconds": round(about["seconds"], 3),  # of training, whether or not it is shared
             "chosen": {key: value for key, value in about.items() if key != "seconds"},
         }
-
-
-@torch.no_grad()
-def pooled_logits(model: FATE, batches: Batches) -> Floats:
-    """Logits of a plain network whose new features are pooled from the rows of their batch.
-
-    Linear weights of new features stay zero: only embeddings are pooled.
-    """
-    model.eval()
-    parts = []
-    for batch in itertools.starmap(Batch.of, batches):
-        observed = batch.ids[batch.ids < len(model.W)]  # ids increase: these come first
-        W, H = model.W[observed], model.backbone.width
-        embedding = pooling(W[:, :H], batch.X)
-        own = torch.cat([W[:, H:], W.new_zeros(len(batch.ids) - len(W), W.size(1) - H)])
-        W_hat = torch.cat([embedding, own], 1)
-        parts.append(model.backbone.logits(batch.X, W_hat)[:, 0].float().numpy())
-    return np.concatenate(parts)
-
-
-def buckets(field_of: NDArray[np.int32], n_observed: int) -> NDArray[np.int32]:
-    """(D',) the bucket of each feature: a field has as many as it has observed features.
-
-    Examples
-    --------
-    >>> field_of = np.array([0, 0, 1, 0, 1], np.int32)
-    >>> np.isin(buckets(field_of, 3)[[0, 1, 3]], [0, 1]).all(), buckets(field_of, 3)[[2, 4]]
-    (np.True_, array([2, 2], dtype=int32))
-    """
-    n_fields = int(field_of.max()) + 1
-    size = np.bincount(field_of[:n_observed], minlength=n_fields)
-    first = np.cumsum(size) - size
-    # A multiplication by a large odd number mixes ids as a hash mixes values.
-    mixed = (np.arange(len(field_of), dtype=np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    at = mixed % np.maximum(size, 1).astype(np.uint64)[field_of]
-    return (first[field_of] + at.astype(np.int64)).astype(np.int32)
 
 
 def _logits(P: dict[str, Floats]) -> dict[str, Floats]:

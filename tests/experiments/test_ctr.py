@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openfate.errors import DataFileError, InputError
+from openfate.experiments.click_baselines import buckets, pooled_logits
 from openfate.experiments.click_data import ClicksInMemory, Synthetic, in_parts, load_clicks
 from openfate.experiments.click_methods import (
     ALPHAS,
@@ -20,8 +21,6 @@ from openfate.experiments.click_methods import (
     METHODS,
     STRENGTHS,
     ClickTrial,
-    buckets,
-    pooled_logits,
 )
 from openfate.experiments.click_settings import ClickSettings
 from openfate.experiments.ctr import (
