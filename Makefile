@@ -2,17 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench docs release-check install clean
+.PHONY: demo test check bench docs lines release-check install clean
 
 demo: .venv/core
 	$(BIN)/openfate demo
 
 test: .venv/all
-	$(BIN)/pytest -n 2 tests openfate --doctest-modules
+	$(BIN)/pytest -n 2 tests openfate openfate_lab --doctest-modules
 
 check: .venv/all
-	$(BIN)/ruff format --check openfate tests benchmarks examples .ci
-	$(BIN)/ruff check openfate tests benchmarks examples .ci
+	$(BIN)/ruff format --check openfate openfate_lab tests benchmarks examples .ci
+	$(BIN)/ruff check openfate openfate_lab tests benchmarks examples .ci
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -22,6 +22,9 @@ bench: .venv/all
 docs: .venv/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo site/index.html
+
+lines:
+	$(PYTHON) .ci/lines.py
 
 release-check: .venv/bin/python
 	$(BIN)/python .ci/release_check.py

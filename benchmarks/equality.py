@@ -27,11 +27,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from openfate.models import FATE
-from openfate.pyg_twin import CtrTwin
-from openfate.training.engine import Seeds
-from openfate.training.masking import k_shot
-from openfate.training.settings import StreamSettings
-from openfate.training.stream import predict_stream, train_stream
+from openfate.training import Seeds, StreamSettings, k_shot, predict_stream, train_stream
+from openfate_lab.bench.pyg_twin import CtrTwin
 
 Batches = Sequence[tuple[Tensor, Tensor]]
 End = tuple[dict[str, Tensor], Tensor]  # weights by name, logits of the last batch

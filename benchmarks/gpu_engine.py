@@ -22,13 +22,11 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
-from openfate.bench_parts import KERNELS, part_of
-from openfate.bench_record import about
 from openfate.models import FATE, MLP, GraphSAGE
-from openfate.pyg_twin import CtrTwin
-from openfate.training.masking import k_shot
-from openfate.training.settings import StreamSettings
-from openfate.training.stream import predict_stream, train_stream
+from openfate.training import StreamSettings, k_shot, predict_stream, train_stream
+from openfate_lab.bench.parts import KERNELS, part_of
+from openfate_lab.bench.pyg_twin import CtrTwin
+from openfate_lab.bench.record import about
 
 D, FIELDS, WIDTH, HIDDEN, STEPS = 2_650_000, 39, 10, 400, 5
 BANDWIDTH, TF32 = 4.8e12, 495e12  # bytes and operations a second of an H200, by its data sheet

@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 
-from openfate.bench_cases import CASES
-from openfate.bench_record import about
 from openfate.models import backbone, fate
-from openfate.training import loop, optim
-from openfate.training.settings import Settings
+from openfate.training import Settings, loop, optim
+from openfate_lab.bench.cases import CASES
+from openfate_lab.bench.record import about
 
 EPOCHS, STEPS = 120, 5  # steps an epoch
 PARTS: dict[str, tuple[Any, str]] = {

@@ -10,13 +10,11 @@ import safetensors.torch
 import torch
 
 from openfate import FATE
-from openfate.data.clicks.prepare import prepare
-from openfate.data.clicks.synthetic_raw import write_raw_criteo
-from openfate.data.files import writing
+from openfate.files import writing
 from openfate.models import DeepFM, GraphSAGE
-from openfate.training.metrics import StreamingAUC
-from openfate.training.settings import StreamSettings
-from openfate.training.stream import predict_stream, train_stream
+from openfate.table import prepare
+from openfate.training import StreamingAUC, StreamSettings, predict_stream, train_stream
+from openfate_lab.data.synthetic_raw import write_raw_criteo
 
 folder = Path(tempfile.mkdtemp())
 write_raw_criteo(folder / "train.txt", n_rows=30_000, n_features=3_000)  # Criteo's format

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from openfate.graph._triton import BatchGraph, Keep, kept_edges
 from openfate.models import FATE
-from openfate.training.engine import Seeds, make_engine
-from openfate.training.settings import StreamSettings
+from openfate.training import Seeds, StreamSettings
+from openfate.training.engine import make_engine
+from openfate.training.fused.sums import BatchGraph, Keep, kept_edges
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"

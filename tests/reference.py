@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from openfate.data.multihot import MultiHot
-from openfate.graph.bipartite import Bipartite
+from openfate.graph import Bipartite
+from openfate.table import MultiHot
 
 # ---- tables --------------------------------------------------------------------------------
 

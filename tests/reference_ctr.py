@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from openfate.models.backbone import MLP
-from openfate.models.interactions import DCN, DeepFM, WideDeep
+from openfate.models import DCN, MLP, DeepFM, WideDeep
 
 
 def features_to_cells(X: Tensor, table: Tensor, field_of: list[int], n_fields: int) -> Tensor:

@@ -50,7 +50,9 @@ def test_help_names_the_flags(command):
 
 
 def test_help_does_not_import_torch():
-    code = "import sys; from openfate.cli import app; print('torch' in sys.modules)"
+    code = (
+        "import sys; from openfate.cli import make_app; make_app(); print('torch' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -187,7 +189,7 @@ def test_help_shows_what_stands_in_brackets():
 
 def test_ctrl_c_in_the_demo_is_one_line_and_writes_nothing(tmp_path):
     done = interrupted(
-        "openfate.experiments.methods", "train", 2, "demo", "--out", tmp_path / "demo.png"
+        "openfate_lab.experiments.methods", "train", 2, "demo", "--out", tmp_path / "demo.png"
     )
     assert done == (130, "", "openfate: interrupted; nothing was written.\n")
     assert list(tmp_path.iterdir()) == []

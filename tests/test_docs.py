@@ -15,8 +15,8 @@ import torch
 import typer
 from snippets import PAGES, ROOT, blocks_of, commands_in, is_commands
 
-from openfate.cli import app, main
-from openfate.report import build
+from openfate.cli import main, make_app
+from openfate_lab.report import build
 
 README = (ROOT / "README.md").read_text()
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -36,7 +36,7 @@ def pages_with(*languages):
 
 def parse_openfate(words):
     """Let the command line read a command, without running it; bad flags raise."""
-    command, name = typer.main.get_command(app), "openfate"
+    command, name = typer.main.get_command(make_app()), "openfate"
     while hasattr(command, "commands"):
         assert words and words[0] in command.commands, f"no command {words[:1]} in {name}"
         name, words = words[0], words[1:]
@@ -58,7 +58,7 @@ def check_command(words):
 def check_flags(text):
     """A file for --config: its first line names the command, whose flags its keys are."""
     command = re.match(r"# \S+: openfate (\w+)", text)[1]
-    flags = typer.main.get_command(app).commands[command].params
+    flags = typer.main.get_command(make_app()).commands[command].params
     known = {option.lstrip("-") for flag in flags for option in flag.opts}
     assert set(tomllib.loads(text)) <= known
 

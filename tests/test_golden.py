@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from openfate.data.datasets import load
-from openfate.experiments.methods import METHODS, Trial, make_split
-from openfate.training.settings import Settings
+from openfate.training import Settings
+from openfate_lab.data.datasets import load
+from openfate_lab.experiments.methods import METHODS, Trial, make_split
 
 GOLDEN = {
     "fate": 0.836,

@@ -16,8 +16,8 @@ import reference
 import torch
 from reference import assert_near, bipartite, random_table
 
-from openfate.graph.bipartite import Edges
-from openfate.models.extrapolator import GCN, GraphSAGE
+from openfate.graph import Edges
+from openfate.models import GCN, GraphSAGE
 from openfate.models.walk import walk
 
 X = torch.tensor(

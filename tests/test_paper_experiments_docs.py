@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from openfate.experiments.ablation import VARIANTS
-from openfate.experiments.map import MEASURES, METHODS
+from openfate_lab.experiments.ablation import VARIANTS
+from openfate_lab.experiments.map import MEASURES, METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "paper-experiments.md").read_text()

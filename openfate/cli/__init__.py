@@ -3,12 +3,11 @@
     learn.py      fit
     use.py        predict, observe, evaluate
     look.py       inspect, export
-    research.py   demo, fetch, prepare
-    experiments.py, clicks.py, paper.py    experiment
-    speed.py, report.py    bench, report
+    prepare.py    prepare
     flags.py      what several commands share; --config
     rows.py, labels.py, predictions.py    files of rows, --target, what predict writes
 
+Other packages add commands by the entry point "openfate.commands": the lab does.
 Heavy imports stay inside the commands, so that `--help` answers at once.
 """
 
@@ -16,47 +15,40 @@ from __future__ import annotations
 
 import sys
 import warnings
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
 from openfate import __version__
-from openfate.cli import (
-    clicks,
-    experiments,
-    learn,
-    look,
-    paper,
-    report,
-    research,
-    speed,
-    use,
-)
+from openfate.cli import learn, look, prepare, use
+from openfate.cli.flags import Json, interruptible, names_in, stderr
 from openfate.errors import OpenFATEError
 
-__all__ = ["app", "main"]
-
-app = typer.Typer(
-    name="openfate",
-    help="Models that keep working, without retraining, when new columns and new values appear.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # or [env: X] would be read as markup
-    pretty_exceptions_enable=False,
-)
-for _command in (
-    *(learn.fit, use.predict, use.observe, use.evaluate, look.inspect, look.export),
-    *(research.demo, research.fetch, research.prepare, report.report),
-):
-    app.command()(_command)
-for _experiment in (clicks.ctr, paper.ablation, paper.generalization, speed.scalability):
-    experiments.experiment.command()(_experiment)
-experiments.experiment.command("map")(paper.map_)
-app.add_typer(experiments.experiment, name="experiment")
-app.add_typer(speed.bench, name="bench")
+__all__ = ["Json", "interruptible", "main", "make_app", "names_in", "stderr"]
 
 
-@app.callback(invoke_without_command=True)
+@cache
+def make_app() -> typer.Typer:
+    """The commands of the library, and those that other packages add."""
+    app = typer.Typer(
+        name="openfate",
+        help="Models that keep working, without retraining, when new columns and values appear.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,  # or [env: X] would be read as markup
+        pretty_exceptions_enable=False,
+    )
+    commands = (learn.fit, use.predict, use.observe, use.evaluate, look.inspect, look.export)
+    for command in (*commands, prepare.prepare):
+        app.command()(command)
+    app.callback(invoke_without_command=True)(version)
+    for added in entry_points(group="openfate.commands"):
+        added.load()(app)
+    return app
+
+
 def version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -71,7 +63,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            app()
+            make_app()()
     except OpenFATEError as error:
         print(f"openfate: {error}", file=sys.stderr)
         sys.exit(2)

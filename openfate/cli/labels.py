@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.data.expressions import Expression, parse
-from openfate.data.frame import text_of
 from openfate.errors import InputError
+from openfate.table import Expression, parse, text_of
 
 __all__ = ["Labels", "class_text", "read_labels"]
 

@@ -20,8 +20,8 @@ from openfate.cli.flags import (
     policy_in,
     stderr,
 )
-from openfate.data.files import check_place
 from openfate.errors import InputError
+from openfate.files import check_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from openfate.cli.labels import Labels
-    from openfate.data.read import RowFile
-    from openfate.data.schema import Field
     from openfate.estimators import FATEClassifier, FATERegressor
+    from openfate.table import Field, RowFile
 
 __all__ = ["fit"]
 
@@ -189,7 +188,7 @@ def fit(
         check_choice("--loss", loss, ("squared_error", "absolute_error"))
         _check_out(out, train, overwrite)
         from openfate.cli.labels import read_labels
-        from openfate.data.read import RowFile
+        from openfate.table import RowFile
 
         file = RowFile(train, null or ())
         labels = read_labels(target, file.types)
@@ -226,7 +225,7 @@ def fit(
 
 def _check_out(out: Path, train: Path, overwrite: bool) -> None:
     """Refuse before training what would be refused after it, or read as rows later."""
-    from openfate.persistence import check_free
+    from openfate.bank import check_free
 
     check_place(out)
     if train.is_dir() and train.resolve() in out.resolve().parents:
@@ -240,7 +239,7 @@ def _check_out(out: Path, train: Path, overwrite: bool) -> None:
 
 
 def _fields(kinds: str, hashed: Sequence[str], numeric: str) -> list[Field]:
-    from openfate.data.schema import Field
+    from openfate.table import Field
 
     words: dict[str, Any] = {name: "categorical" for name in hashed}
     words |= assignments_in("--kinds", kinds)
@@ -329,7 +328,7 @@ def _memory(
     file: RowFile, labels: Labels, where: str | None, nulls: Sequence[str]
 ) -> dict[str, Any]:
     """What the bundle remembers for `openfate.cli.rows`."""
-    from openfate.data.read import plain_types
+    from openfate.table import plain_types
 
     return {
         "file": str(file.path),
@@ -350,8 +349,8 @@ def _result(
     n_unlabelled: int,
     out: Path,
 ) -> dict[str, Any]:
+    from openfate.bank import describe
     from openfate.cli.labels import class_text
-    from openfate.insight import describe
 
     described = describe(estimator.bank_)
     meta = described["meta"]

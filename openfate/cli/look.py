@@ -30,10 +30,9 @@ def inspect(
 
     Of a feature: its rows, the nearest known features, and its effect on the prediction.
     """
-    from openfate.bank import FeatureBank
+    from openfate.bank import FeatureBank, describe
+    from openfate.bank import nearest as nearest_to
     from openfate.cli.labels import class_text
-    from openfate.insight import describe
-    from openfate.insight import nearest as nearest_to
 
     bank = FeatureBank.load(bundle)
     classes = [class_text(name) for name in bank.classes]
@@ -70,8 +69,7 @@ def export(
     """
     check_choice("--format", format_, ("onnx", "table"))
     with interruptible("nothing was written"):
-        from openfate.bank import FeatureBank
-        from openfate.export import export_onnx, export_table
+        from openfate.bank import FeatureBank, export_onnx, export_table
 
         bank = FeatureBank.load(bundle)
         files = export_onnx(bank, out) if format_ == "onnx" else [export_table(bank, out)]

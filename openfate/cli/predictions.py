@@ -15,8 +15,8 @@ import polars as pl
 from openfate.bank import FeatureBank
 from openfate.cli.labels import class_text
 from openfate.cli.rows import Batch
-from openfate.data.files import check_place, writing
 from openfate.errors import DataFileError, InputError
+from openfate.files import check_place, writing
 
 __all__ = ["check_kept", "check_out", "predicted", "write_predictions"]
 

@@ -17,9 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.cli.labels import Labels, complete, read_labels
-from openfate.data.read import RowFile, plain_types
-from openfate.data.schema import Schema
 from openfate.errors import InputError
+from openfate.table import RowFile, Schema, plain_types
 
 if TYPE_CHECKING:
     from openfate.bank import FeatureBank

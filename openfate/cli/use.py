@@ -108,10 +108,8 @@ def observe(
     Nothing is trained: what new columns and values mean is told by the rows that have them.
     """
     with interruptible("the bundle is as it was"):
-        from openfate.bank import FeatureBank
+        from openfate.bank import FeatureBank, describe, read_bundle, updating
         from openfate.cli.rows import TableOf
-        from openfate.insight import describe
-        from openfate.persistence import read_bundle, updating
 
         read_bundle(bundle)  # WHY: a path that is no bundle gets no lock
         with updating(bundle):
@@ -295,7 +293,7 @@ def _truth(bank: FeatureBank, batch: Batch) -> tuple[NDArray[Any], NDArray[np.bo
 def _scores(bank: FeatureBank, outputs: NDArray[Any], y: NDArray[Any]) -> dict[str, float | None]:
     import math
 
-    from openfate.scores import task_scores
+    from openfate.estimators import task_scores
 
     scores = task_scores(outputs, y, bank.task)
     return {name: None if math.isnan(value) else value for name, value in scores.items()}
@@ -305,7 +303,7 @@ def _print_scores(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from openfate.scores import LESS_IS_BETTER
+    from openfate.estimators import LESS_IS_BETTER
 
     used, dropped = result["new_features"]["used"], result["new_features"]["dropped"]
     table = Table(title=f"{', '.join(result['target'])}: {result['rows']:,} rows")

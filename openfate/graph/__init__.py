@@ -1,6 +1,23 @@
-"""X as a bipartite graph between rows and features, and sums along its edges."""
+"""X as a bipartite graph between rows and features, and the two sums over its edges."""
 
-from openfate.graph.aggregate import features_to_rows, rows_to_features
-from openfate.graph.bipartite import Bipartite, Edges
+from openfate.graph.aggregate import (
+    features_to_cells,
+    features_to_rows,
+    full_precision,
+    rows_to_features,
+    sum_at_features,
+    sum_at_rows,
+)
+from openfate.graph.bipartite import Bipartite, Edges, touched_features
 
-__all__ = ["Bipartite", "Edges", "features_to_rows", "rows_to_features"]
+__all__ = [
+    "Bipartite",
+    "Edges",
+    "features_to_cells",
+    "features_to_rows",
+    "full_precision",
+    "rows_to_features",
+    "sum_at_features",
+    "sum_at_rows",
+    "touched_features",
+]

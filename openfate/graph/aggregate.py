@@ -34,7 +34,7 @@ def features_to_rows(graph: Bipartite, table: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], []], n_features=2))
     >>> features_to_rows(graph, torch.tensor([[1.0], [10.0]]))
     tensor([[11.],
@@ -95,7 +95,7 @@ def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1, 2]], n_features=3))
     >>> graph = graph.with_fields(torch.tensor([1, 0, 1]))
     >>> features_to_cells(graph, torch.tensor([[1.0], [10.0], [100.0]]), n_fields=2)

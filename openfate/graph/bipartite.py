@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
+from openfate.table import MultiHot
 
 __all__ = ["Bipartite", "Edges", "segment_sums", "touched_features"]
 

@@ -1,19 +1,38 @@
-"""y = h(x; phi, W_hat) with W_hat = g(W, X; omega): backbones, extrapolators, FATE, baselines."""
+"""y = h(x; phi, W_hat), W_hat = g(W, X; omega): backbones, extrapolators, FATE."""
 
-from openfate.models.backbone import MLP, Backbone
-from openfate.models.extrapolator import GCN, SGC, GraphSAGE
-from openfate.models.fate import FATE
-from openfate.models.interactions import DCN, DeepFM, WideDeep, make_backbone
+from openfate.models.backbone import MLP, Backbone, Pool
+from openfate.models.baselines import average, knn, pooling
+from openfate.models.extrapolator import GCN, GraphSAGE
+from openfate.models.fate import FATE, field_means
+from openfate.models.interactions import (
+    BACKBONES,
+    DCN,
+    DeepFM,
+    Linear,
+    WideDeep,
+    make_backbone,
+    with_fields,
+)
+from openfate.models.running import RunningFATE, Sums
 
 __all__ = [
+    "BACKBONES",
     "DCN",
     "FATE",
     "GCN",
     "MLP",
-    "SGC",
     "Backbone",
     "DeepFM",
     "GraphSAGE",
+    "Linear",
+    "Pool",
+    "RunningFATE",
+    "Sums",
     "WideDeep",
+    "average",
+    "field_means",
+    "knn",
     "make_backbone",
+    "pooling",
+    "with_fields",
 ]

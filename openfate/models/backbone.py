@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from openfate.errors import InputError
-from openfate.graph.aggregate import features_to_cells, features_to_rows
-from openfate.graph.bipartite import Bipartite
+from openfate.graph import Bipartite, features_to_cells, features_to_rows
 
 __all__ = ["MLP", "Backbone", "Pool"]
 

@@ -3,7 +3,7 @@
 Each takes W (D, H) of a plain network and the graph of the rows at hand, whose features from D on
 are new, and returns W_hat (D', H).  Edge values multiply what is pooled; similarities and means
 count edges.  Base, Oracle and INL are ways of training, not of estimating:
-see `openfate.experiments.uci`.
+see `openfate_lab.experiments.uci`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from openfate.errors import InputError
-from openfate.graph.aggregate import features_to_rows, rows_to_features
-from openfate.graph.bipartite import Bipartite
+from openfate.graph import Bipartite, features_to_rows, rows_to_features
 
 __all__ = ["average", "cooccurrence", "knn", "pooling"]
 
@@ -25,7 +24,7 @@ def average(W: Tensor, graph: Bipartite) -> Tensor:
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 2], [1]], n_features=3))
     >>> average(torch.tensor([[1.0], [3.0]]), graph)
     tensor([[1.],
@@ -43,7 +42,7 @@ def pooling(W: Tensor, graph: Bipartite, binary: bool = False) -> Tensor:
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1, 2], [1, 2]], n_features=3))
     >>> pooling(torch.tensor([[1.0], [3.0]]), graph)
     tensor([[1.0000],
@@ -71,7 +70,7 @@ def knn(W: Tensor, graph: Bipartite, share: float = 0.2, similarity: str = "jacc
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 2], [0, 2], [1]], n_features=3))
     >>> knn(torch.tensor([[1.0], [3.0]]), graph)
     tensor([[1.],

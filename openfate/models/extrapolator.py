@@ -25,8 +25,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph.aggregate import features_to_rows, rows_to_features
-from openfate.graph.bipartite import Bipartite, Edges
+from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features
 from openfate.models.walk import walk
 
 __all__ = ["GCN", "SGC", "GraphSAGE"]
@@ -55,7 +54,7 @@ class GCN(nn.Module):
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], [1]], n_features=2))
     >>> GCN(width=8, n_layers=4)(torch.zeros(2, 8), Edges.of(graph)).shape
     torch.Size([2, 8])
@@ -132,7 +131,7 @@ class SGC(nn.Module):
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], [1]], n_features=2))
     >>> SGC(width=8)(torch.zeros(2, 8), Edges.of(graph)).shape
     torch.Size([2, 8])
@@ -174,7 +173,7 @@ class GraphSAGE(nn.Module):
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> graph = Bipartite.from_multihot(MultiHot.from_rows([[0, 1], [1]], n_features=2))
     >>> states = GraphSAGE(width=8)(torch.zeros(2, 8), Edges.of(graph))
     >>> states.detach().norm(dim=1).round(decimals=3)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite, Edges
+from openfate.graph import Bipartite, Edges
 from openfate.models.backbone import Backbone
 
 __all__ = ["FATE", "field_means"]
@@ -44,7 +44,7 @@ class FATE(nn.Module):
 
     Examples
     --------
-    >>> from openfate.data.multihot import MultiHot
+    >>> from openfate.table import MultiHot
     >>> from openfate.models.backbone import MLP
     >>> from openfate.models.extrapolator import GCN
     >>> model = FATE(2, MLP(8, n_outputs=3), GCN(8))

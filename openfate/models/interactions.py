@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph.aggregate import features_to_rows
-from openfate.graph.bipartite import Bipartite
+from openfate.graph import Bipartite, features_to_rows
 from openfate.models.backbone import MLP, Backbone, Pool, pooled_fields
 
 __all__ = ["DCN", "DeepFM", "Linear", "WideDeep", "make_backbone", "with_fields"]

@@ -19,12 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.graph.aggregate import rows_to_features
-from openfate.graph.bipartite import Bipartite, touched_features
+from openfate.graph import Bipartite, rows_to_features, touched_features
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
+from openfate.table import MultiHot
 
 __all__ = ["RunningFATE", "Sums"]
 

@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from openfate.graph.aggregate import full_precision, sum_at_features, sum_at_rows
-from openfate.graph.bipartite import Edges
+from openfate.graph import Edges, full_precision, sum_at_features, sum_at_rows
 
 __all__ = ["walk"]
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from openfate.data.multihot import MultiHot
 from openfate.openworld.evidence import Evidence, Floats, Kind
 from openfate.openworld.pooling import Pooling, combine, pooled_evidence, reference_strength
+from openfate.table import MultiHot
 
 __all__ = ["Candidate", "Predict", "UseEvidence", "View", "evidence_candidates"]
 

@@ -16,8 +16,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
+from openfate.table import MultiHot
 
 __all__ = ["Evidence", "Kind"]
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 from openfate.openworld.evidence import Evidence, Floats, Kind
 from openfate.openworld.pooling import (
@@ -23,6 +22,7 @@ from openfate.openworld.pooling import (
     pooled_evidence,
     reference_strength,
 )
+from openfate.table import MultiHot
 
 __all__ = ["LiveEvidence"]
 

@@ -26,9 +26,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 from openfate.openworld.evidence import Evidence, Floats, Kind
+from openfate.table import MultiHot
 
 __all__ = ["Pooling", "combine", "pooled_evidence", "reference_strength", "score"]
 

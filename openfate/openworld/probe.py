@@ -21,11 +21,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 from openfate.openworld.candidates import Candidate, Predict, View
 from openfate.openworld.evidence import Floats, Kind
 from openfate.openworld.pooling import TINY
+from openfate.table import MultiHot
 
 __all__ = [
     "NONE",

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openfate.data.ahead import read_ahead
-from openfate.data.seeds import checked_seed
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite
+from openfate.graph import Bipartite
+from openfate.seeds import checked_seed
+from openfate.table import read_ahead
 
 __all__ = [
     "Batch",

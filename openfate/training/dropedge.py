@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite, Edges
+from openfate.graph import Bipartite, Edges
 
 __all__ = ["drop_edges"]
 

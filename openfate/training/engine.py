@@ -26,11 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openfate.errors import InputError
-from openfate.graph.aggregate import full_precision
-from openfate.graph.bipartite import Bipartite, Edges
-from openfate.models.backbone import MLP
-from openfate.models.extrapolator import GraphSAGE
-from openfate.models.fate import FATE
+from openfate.graph import Bipartite, Edges, full_precision
+from openfate.models import FATE, MLP, GraphSAGE
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Batch, Batches, Table, prepared
 from openfate.training.checkpoint import Checkpoint
@@ -146,7 +143,7 @@ engine='auto', which takes plain torch then.
     """
     if _fits(settings.engine, unfit(model, device) or unfit_settings(settings)):
         # WHY here: this module loads Triton.
-        from openfate.training._triton_engine import FusedEngine  # noqa: PLC0415
+        from openfate.training.fused.fused_engine import FusedEngine  # noqa: PLC0415
 
         return FusedEngine(model, settings, device)
     return PlainEngine(model, settings, device)
@@ -157,7 +154,7 @@ def make_predictor(
 ) -> Predictor:
     """Likewise for predictions; `drop_new` leaves features from id D on out."""
     if _fits(engine, unfit(model, device)):
-        from openfate.training._triton_engine import FusedPredictor  # noqa: PLC0415
+        from openfate.training.fused.fused_engine import FusedPredictor  # noqa: PLC0415
 
         return FusedPredictor(model, device, drop_new)
     return PlainPredictor(model, device, drop_new)

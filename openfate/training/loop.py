@@ -20,13 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import BatchNorm1d
 
-from openfate.data.multihot import MultiHot
-from openfate.data.seeds import checked_seed
 from openfate.errors import InputError, OpenFATEError
-from openfate.graph.aggregate import full_precision
-from openfate.graph.bipartite import Bipartite, Edges, touched_features
-from openfate.models.extrapolator import GCN
-from openfate.models.fate import FATE, field_means
+from openfate.graph import Bipartite, Edges, full_precision, touched_features
+from openfate.models import FATE, GCN, field_means
+from openfate.seeds import checked_seed
+from openfate.table import MultiHot
 from openfate.training.dropedge import drop_edges
 from openfate.training.history import BestWeights, Epoch, History
 from openfate.training.losses import mean_loss
@@ -112,8 +110,8 @@ def train(
 
     Examples
     --------
-    >>> from openfate.models.backbone import MLP
-    >>> from openfate.models.extrapolator import GCN
+    >>> from openfate.models import MLP
+    >>> from openfate.models import GCN
     >>> X = MultiHot.from_rows([[0, 2], [1, 2], [0, 3], [1, 3]] * 8, n_features=4)
     >>> y = np.array([0, 1, 0, 1] * 8)
     >>> history = train(FATE(4, MLP(8, 2), GCN(8)), X, y, Settings(epochs=3), validation=(X, y))

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.models.fate import FATE
+from openfate.models import FATE
+from openfate.table import MultiHot
 from openfate.training.losses import Loss
 
 __all__ = ["Rows", "check_fields", "check_rows"]

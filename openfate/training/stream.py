@@ -21,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openfate.data.seeds import checked_seed
 from openfate.errors import InputError, OpenFATEError
-from openfate.models.fate import FATE
+from openfate.models import FATE
+from openfate.seeds import checked_seed
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Batches, pairs, prepared
 from openfate.training.checkpoint import Checkpoint

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from cli.tables import run
-from openfate.cli.experiments import changed
 from openfate.errors import InputError
-from openfate.experiments.click_settings import ClickSettings
-from openfate.training.settings import Settings
+from openfate.training import Settings
+from openfate_lab.cli.experiments import changed
+from openfate_lab.experiments.click_settings import ClickSettings
 
 COMMANDS = (
     "fit predict observe evaluate inspect export demo fetch prepare report experiment bench".split()

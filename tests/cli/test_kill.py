@@ -11,8 +11,7 @@ import time
 import polars as pl
 import pytest
 
-from openfate.bank import FeatureBank
-from openfate.persistence import read_bundle
+from openfate.bank import FeatureBank, read_bundle
 
 OPENFATE = [sys.executable, "-c", "from openfate.cli import main; main()"]
 FIT = ["--target", "y", "--epochs", "2", "--n-members", "1", "--strategy", "none", "--seed"]

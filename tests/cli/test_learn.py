@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from cli.tables import QUICK, process
-from openfate.scores import regression_scores
+from openfate.estimators.scores import regression_scores
 
 # ---- fit -----------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ import pytest
 from interrupted import interrupted
 
 from cli.tables import QUICK, digest, process, run
-from openfate import persistence
-from openfate.scores import classification_scores
+from openfate.bank import persistence
+from openfate.estimators.scores import classification_scores
 
 # ---- predict -------------------------------------------------------------------------------------
 
@@ -228,9 +228,9 @@ def test_evaluate_takes_another_target(tables, fitted, openfate):
 def test_ctrl_c_leaves_everything_as_it_was(tables, bundle, tmp_path):
     before, files = digest(bundle), set(tmp_path.iterdir())
     words = ("fit", tables / "train.csv", "--target", "rich", "--out", tmp_path / "new")
-    fit = interrupted("openfate.openworld.members", "logits_of", 40, *words)
+    fit = interrupted("openfate.training.members", "logits_of", 40, *words)
     words = ("observe", bundle, tables / "later.csv", "--batch-rows", 10)
-    observe = interrupted("openfate.bank", "FeatureBank.observe", 3, *words)
+    observe = interrupted("openfate.bank.bank", "FeatureBank.observe", 3, *words)
     assert fit == (130, "", "openfate: interrupted; nothing was written.\n")
     assert observe == (130, "", "openfate: interrupted; the bundle is as it was.\n")
     assert (digest(bundle), set(tmp_path.iterdir())) == (before, files)

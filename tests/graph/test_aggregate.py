@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import assert_near, bipartite, multihot, random_table, random_values
 
-from openfate.graph.aggregate import (
-    features_to_rows,
-    rows_to_features,
-)
-from openfate.graph.bipartite import Bipartite
+from openfate.graph import Bipartite, features_to_rows, rows_to_features
 
 SHAPES = [(0, 3), (1, 1), (1, 5), (5, 1), (7, 6), (20, 11), (3, 0)]
 TRAILING = [(1,), (8,), (9,), (40,), (3, 8), (2, 1, 3)]

@@ -17,7 +17,8 @@ from reference import (
 )
 
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite, Edges, segment_sums, touched_features
+from openfate.graph import Bipartite, Edges, touched_features
+from openfate.graph.bipartite import segment_sums
 
 SHAPES = [(0, 3), (1, 1), (1, 4), (4, 1), (7, 6), (3, 0), (0, 0)]
 seeds = st.integers(0, 2**16)

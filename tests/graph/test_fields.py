@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import assert_near, bipartite, dense_by_row, random_table, random_values
 
-from openfate.data.multihot import MultiHot
-from openfate.graph.aggregate import features_to_cells, features_to_rows
-from openfate.graph.bipartite import Bipartite, touched_features
+from openfate.graph import Bipartite, features_to_cells, features_to_rows, touched_features
+from openfate.table import MultiHot
 
 FIELDS = [2, 0, 1, 1, 2, 3]
 

@@ -11,7 +11,8 @@ from reference import assert_near
 from torch import nn
 
 from openfate.errors import InputError
-from openfate.models.backbone import MLP, drop
+from openfate.models import MLP
+from openfate.models.backbone import drop
 
 
 def sequential(mlp: MLP) -> nn.Sequential:

@@ -7,7 +7,8 @@ import reference
 import torch
 from reference import assert_near, bipartite, random_table, random_values
 
-from openfate.models.baselines import average, cooccurrence, knn, pooling
+from openfate.models import average, knn, pooling
+from openfate.models.baselines import cooccurrence
 
 D, WIDTH = 12, 3
 

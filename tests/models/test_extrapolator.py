@@ -23,10 +23,10 @@ from reference import (
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph.aggregate import rows_to_features
-from openfate.graph.bipartite import Edges
+from openfate.graph import Edges, rows_to_features
+from openfate.models import GCN, GraphSAGE
 from openfate.models import walk as walks
-from openfate.models.extrapolator import GCN, SGC, GraphSAGE
+from openfate.models.extrapolator import SGC
 from openfate.models.walk import walk
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}

@@ -11,10 +11,9 @@ from reference import assert_near, bipartite, multihot, random_table, random_val
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite, Edges, touched_features
-from openfate.models.backbone import MLP
-from openfate.models.extrapolator import GCN, SGC, GraphSAGE
-from openfate.models.fate import FATE, field_means
+from openfate.graph import Bipartite, Edges, touched_features
+from openfate.models import FATE, GCN, MLP, GraphSAGE, field_means
+from openfate.models.extrapolator import SGC
 
 WIDTH = 4
 KEPT = torch.tensor([True, False, True, True, False, True])

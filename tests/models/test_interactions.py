@@ -13,10 +13,21 @@ from reference import assert_near, bipartite, multihot, random_table, random_val
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite, Edges
-from openfate.models import DCN, FATE, GCN, MLP, SGC, Backbone, DeepFM, GraphSAGE, WideDeep
-from openfate.models.interactions import make_backbone, with_fields
-from openfate.models.running import RunningFATE
+from openfate.graph import Bipartite, Edges
+from openfate.models import (
+    DCN,
+    FATE,
+    GCN,
+    MLP,
+    SGC,
+    Backbone,
+    DeepFM,
+    GraphSAGE,
+    RunningFATE,
+    WideDeep,
+    make_backbone,
+    with_fields,
+)
 
 H, D, FIELDS = 4, 6, [0, 0, 1, 1, 2, 2]
 KEPT = torch.tensor([True, False, True, True, False, True])

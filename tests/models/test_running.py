@@ -10,11 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
 from openfate.graph import Bipartite
-from openfate.models import FATE, GCN, MLP, GraphSAGE
-from openfate.models.running import RunningFATE
+from openfate.models import FATE, GCN, MLP, GraphSAGE, RunningFATE
+from openfate.table import MultiHot
 
 
 def make(seed: int, n_rows: int = 30, n_observed: int = 6, n_new: int = 4, **options):

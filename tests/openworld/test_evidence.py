@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.openworld.evidence import Evidence
+from openfate.openworld import Evidence
+from openfate.table import MultiHot
 
 SUMS = ("count", "total", "labelled_count", "labelled_total", "outcome", "mean")
 KINDS = ("classes", "labels", "values")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from openfate.data.multihot import MultiHot
-from openfate.openworld.candidates import View
-from openfate.openworld.labels import UseLabels, best_label_alpha, label_candidates
+from openfate.openworld import View, best_label_alpha, label_candidates
+from openfate.openworld.labels import UseLabels
+from openfate.table import MultiHot
 
 
 def view(informative: bool):

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
+from openfate.openworld import Evidence, LiveEvidence, Pooling, pooled_evidence, reference_strength
 from openfate.openworld import live as module
-from openfate.openworld.evidence import Evidence
-from openfate.openworld.live import LiveEvidence
-from openfate.openworld.pooling import Pooling, pooled_evidence, reference_strength
+from openfate.table import MultiHot
 
 RELATIVE = Pooling(strength=0.7, alpha=3.0, relative=True)
 

@@ -4,18 +4,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_evidence import late_binary, pool_classes, pool_values
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.openworld.evidence import Evidence
-from openfate.openworld.pooling import (
-    _GRID,
+from openfate.openworld import (
+    Evidence,
     Pooling,
-    _cross_entropy,
     combine,
     pooled_evidence,
     reference_strength,
     score,
 )
+from openfate.openworld.pooling import _GRID, _cross_entropy
+from openfate.table import MultiHot
 
 
 def table(seed, n_rows=7, n_features=4, share=0.4):

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.openworld.candidates import UseEvidence, View, evidence_candidates
-from openfate.openworld.pooling import Pooling
-from openfate.openworld.probe import NONE, hidden_shares, new_share, probe
+from openfate.openworld import (
+    NONE,
+    Pooling,
+    UseEvidence,
+    View,
+    evidence_candidates,
+    hidden_shares,
+    new_share,
+    probe,
+)
+from openfate.table import MultiHot
 
 
 def rows(seed, n_rows=300, n_features=12, signal=0.3):

@@ -10,14 +10,11 @@ import torch
 from reference import dense_by_feature, dense_by_row, multihot, random_table, random_values
 from torch import Tensor
 
-from openfate.data.multihot import MultiHot
-from openfate.graph.bipartite import Bipartite, Edges
-from openfate.models.backbone import MLP
-from openfate.models.extrapolator import GCN
-from openfate.models.fate import FATE
-from openfate.training.dropedge import drop_edges
-from openfate.training.masking import k_shot, leave_out, n_fold
-from openfate.training.settings import Settings
+from openfate.graph import Bipartite, Edges
+from openfate.models import FATE, GCN, MLP
+from openfate.table import MultiHot
+from openfate.training import Settings, drop_edges, k_shot, n_fold
+from openfate.training.masking import leave_out
 
 N, D, WIDTH, SEED = 12, 8, 4, 3
 FIELDS = np.array([0, 0, 1, 1, 2, 2, 3, 3])

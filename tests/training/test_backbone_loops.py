@@ -10,14 +10,18 @@ import pytest
 import torch
 from torch import nn
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite
+from openfate.graph import Bipartite
 from openfate.models import DCN, FATE, GCN, MLP, SGC, Backbone, DeepFM, GraphSAGE, WideDeep
-from openfate.training.batches import array_batches
-from openfate.training.loop import train
-from openfate.training.settings import Settings, StreamSettings
-from openfate.training.stream import predict_stream, train_stream
+from openfate.table import MultiHot
+from openfate.training import (
+    Settings,
+    StreamSettings,
+    array_batches,
+    predict_stream,
+    train,
+    train_stream,
+)
 
 N_FIELDS, SIZE, H = 3, 4, 4
 D = N_FIELDS * SIZE

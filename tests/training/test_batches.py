@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openfate.errors import InputError
-from openfate.training.batches import Batch, Rows, _check_width, array_batches, prepared
+from openfate.training import Batch, array_batches
+from openfate.training.batches import Rows, _check_width, prepared
 
 IDS = np.array([[0, 5], [1, 5], [0, 7], [2, 6], [1, 6]], np.int32)
 Y = np.array([0, 1, 1, 0, 1])

@@ -8,8 +8,8 @@ from reference import bipartite, dense_by_feature, dense_by_row, random_table
 from torch import Tensor
 
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite, Edges
-from openfate.training.dropedge import drop_edges
+from openfate.graph import Bipartite, Edges
+from openfate.training import drop_edges
 
 N_EDGES = 40_000
 FULL = bipartite(torch.ones(N_EDGES // 8, 8))

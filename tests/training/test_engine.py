@@ -14,11 +14,9 @@ from torch import Tensor
 
 from openfate.errors import InputError
 from openfate.models import FATE, GCN, MLP, GraphSAGE
+from openfate.training import StreamSettings, array_batches, predict_stream, train_stream
 from openfate.training import engine as engines
-from openfate.training.batches import array_batches
 from openfate.training.engine import PlainEngine, make_engine
-from openfate.training.settings import StreamSettings
-from openfate.training.stream import predict_stream, train_stream
 
 N_FIELDS, SIZE, H = 4, 6, 3
 D = N_FIELDS * SIZE
@@ -30,7 +28,7 @@ FUSED, PLAIN = replace(BASE, engine="fused"), replace(BASE, engine="plain")
 def kernels_here(monkeypatch):
     """The fused engine on a CPU, where the kernels are interpreted."""
     if INTERPRETED:
-        from openfate.models import _triton_mlp
+        from openfate.training.fused import mlp as _triton_mlp
 
         monkeypatch.setattr(_triton_mlp, "SHARDS", 2)
         monkeypatch.setattr(_triton_mlp, "FIRST_BACKWARD_PRECISE", (16, 8, 2))
@@ -104,7 +102,7 @@ def test_a_cpu_takes_plain_torch():
 
 @needs_gpu
 def test_a_gpu_takes_the_fused_engine_where_it_fits():
-    from openfate.training._triton_engine import FusedEngine
+    from openfate.training.fused.fused_engine import FusedEngine
 
     assert type(make_engine(make(), BASE, "cuda")) is FusedEngine
     assert type(make_engine(make(), PLAIN, "cuda")) is PlainEngine
@@ -452,7 +450,7 @@ def _click_model(dropout: float = 0.0) -> FATE:
 @needs_gpu
 def test_memory_is_at_most_seventy_percent_of_the_twins():
     pytest.importorskip("torch_geometric")
-    from openfate.pyg_twin import CtrTwin
+    from openfate_lab.bench.pyg_twin import CtrTwin
 
     batches = [_criteo(50_000, seed) for seed in range(4)]
     field_of = torch.repeat_interleave(

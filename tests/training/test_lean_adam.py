@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from openfate.training.optim import LeanAdam
+from openfate.training import LeanAdam
 
 
 def test_lean_adam_is_torch_s_adam_bit_for_bit():

@@ -24,16 +24,11 @@ from algorithm import (
 )
 from reference import assert_near, bipartite
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError, OpenFATEError
-from openfate.graph.bipartite import Bipartite, Edges
-from openfate.models.backbone import MLP
-from openfate.models.extrapolator import GCN, GraphSAGE
-from openfate.models.fate import FATE
-from openfate.models.interactions import WideDeep
-from openfate.training.loop import train
-from openfate.training.metrics import log_loss
-from openfate.training.settings import Settings
+from openfate.graph import Bipartite, Edges
+from openfate.models import FATE, GCN, MLP, GraphSAGE, WideDeep
+from openfate.table import MultiHot
+from openfate.training import Settings, log_loss, train
 
 VARIANTS = {
     "default": {},

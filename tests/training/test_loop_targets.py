@@ -24,12 +24,11 @@ from algorithm import (
     make_rows,
 )
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.graph.bipartite import Bipartite, Edges
-from openfate.models.extrapolator import GraphSAGE
-from openfate.training import loop
-from openfate.training.loop import train
+from openfate.graph import Bipartite, Edges
+from openfate.models import GraphSAGE
+from openfate.table import MultiHot
+from openfate.training import loop, train
 from openfate.training.losses import mean_loss
 
 KINDS = [

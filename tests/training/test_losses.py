@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 from torch import Tensor
 
+from openfate.training import probabilities
 from openfate.training.losses import mean_loss
-from openfate.training.metrics import probabilities, weighted_mean
+from openfate.training.metrics import weighted_mean
 
 KINDS = [
     ("log_loss", 1),

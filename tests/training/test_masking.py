@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openfate.errors import InputError
-from openfate.training.masking import k_shot, leave_out, n_fold
+from openfate.training import k_shot, n_fold
+from openfate.training.masking import leave_out
 
 seeds = st.integers(0, 2**16)
 

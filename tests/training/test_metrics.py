@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
-from openfate.training.metrics import StreamingAUC, accuracy, log_loss, probabilities, roc_auc
+from openfate.training import StreamingAUC, accuracy, log_loss, probabilities, roc_auc
 
 
 def make(n_outputs: int, *leading: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ from reference import assert_near
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.training.optim import RowAdam
+from openfate.training import RowAdam
 
 D, C, LR = 30, 3, 1e-2
 

@@ -18,9 +18,8 @@ from test_stream import BASE, H, later, make, rows
 
 from openfate.errors import InputError
 from openfate.models import DeepFM
-from openfate.training.batches import array_batches
+from openfate.training import Step, array_batches, train_stream
 from openfate.training.checkpoint import Checkpoint, from_text, to_text
-from openfate.training.stream import Step, train_stream
 
 SETTINGS = replace(BASE, validate_every=2, checkpoint_every=3)
 

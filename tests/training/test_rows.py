@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from openfate.data.multihot import MultiHot
 from openfate.errors import InputError
-from openfate.models.backbone import MLP
-from openfate.models.fate import FATE
+from openfate.models import FATE, MLP
+from openfate.table import MultiHot
 from openfate.training.rows import check_rows
 
 X = MultiHot.from_rows([[0], [1], [0, 1], []], n_features=2)

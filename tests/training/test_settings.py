@@ -7,7 +7,7 @@ import math
 import pytest
 
 from openfate.errors import InputError
-from openfate.training.settings import Settings
+from openfate.training import Settings
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,21 @@ from reference import assert_near, bipartite
 from torch import Tensor, nn
 
 from openfate.errors import InputError, OpenFATEError
-from openfate.graph.bipartite import Bipartite, Edges
+from openfate.graph import Bipartite, Edges
 from openfate.models import FATE, MLP, Backbone, DeepFM, GraphSAGE
-from openfate.training.batches import array_batches
-from openfate.training.dropedge import drop_edges
-from openfate.training.masking import k_shot, n_fold
-from openfate.training.metrics import log_loss, roc_auc
-from openfate.training.optim import RowAdam
-from openfate.training.settings import StreamSettings
-from openfate.training.stream import Step, predict_stream, train_stream
+from openfate.training import (
+    RowAdam,
+    Step,
+    StreamSettings,
+    array_batches,
+    drop_edges,
+    k_shot,
+    log_loss,
+    n_fold,
+    predict_stream,
+    roc_auc,
+    train_stream,
+)
 
 N_FIELDS, SIZE, H, SEED = 4, 6, 3, 5
 D = N_FIELDS * SIZE

@@ -1,0 +1,205 @@
+"""The network for other runtimes, as ONNX: embeddings and ids in, predictions out.
+
+    table (D', H), ids (N, d), values (N, d)  ->  outputs (N, C)
+
+H with the linear weights of a backbone that has them.
+
+The table of embeddings is an input, not a weight: when `observe` grows it, the network stays and
+only the table is written anew.  Ids are rows of the table, and of the vocabulary in the bundle.
+
+Evidence, which the strategies "auto" and "evidence" add to what the networks say, is not in it: for
+them new features count as dropped.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from openfate import __version__
+from openfate.bank.bank import FeatureBank
+from openfate.bank.bases import Network
+from openfate.errors import InputError, OpenFATEError
+from openfate.files import check_place, writing
+from openfate.models import Backbone, RunningFATE
+from openfate.table import MultiHot
+
+__all__ = ["export_onnx", "export_table", "padded", "table_of"]
+
+
+def export_onnx(bank: FeatureBank, out: str | Path) -> list[Path]:
+    """Write the network to `out` (.onnx) and the table of embeddings beside it (.safetensors).
+
+    Returns
+    -------
+        The two paths.
+
+    Raises
+    ------
+    OpenFATEError
+        Where the extra `export` is not installed.
+    """
+    path = Path(out)
+    _check_out(path, ".onnx", "the network is an .onnx file")
+    table = path.with_suffix(".safetensors")
+    content = _onnx_bytes(bank)
+    with writing(path) as file:
+        file.write(content)
+    return [path, export_table(bank, table)]
+
+
+def export_table(bank: FeatureBank, out: str | Path) -> Path:
+    """Write the table of embeddings alone: what changes when a bank observes."""
+    path = Path(out)
+    _check_out(path, ".safetensors", "the table of embeddings is a .safetensors file")
+    content = safetensors.numpy.save({"table": table_of(bank)})
+    with writing(path) as file:
+        file.write(content)
+    return path
+
+
+def _check_out(path: Path, suffix: str, what: str) -> None:
+    """Refuse a path that could not be written, before the work."""
+    if path.suffix.lower() != suffix:
+        raise InputError(f"--out {path}: {what}.")
+    check_place(path)
+
+
+def table_of(bank: FeatureBank) -> NDArray[np.float32]:
+    """(D', H) the embedding of every feature that the bank knows, observed and new.
+
+    Members of an ensemble stand side by side: H is the sum of their widths.
+    """
+    ids, field_of = np.arange(bank.encoder.n_features, dtype=np.int32), bank.encoder.field_of
+    dropped = not bank.embeddings
+    tables = [m.embeddings(ids, field_of, drop_new=dropped) for m in _members(bank)]
+    return np.ascontiguousarray(torch.cat(tables, 1).float().cpu().numpy())
+
+
+def _members(bank: FeatureBank) -> list[RunningFATE]:
+    if not isinstance(bank.base, Network):
+        raise InputError("a wrapped model has its own export: only networks are written as ONNX.")
+    if bank.base.n_fields is not None:
+        name = bank.base.members[0].backbone.name
+        raise InputError(
+            f"backbone={name!r} with pool='field_linear' is not written as ONNX, whose input does "
+            "not tell the fields: fit with pool='sum'."
+        )
+    return bank.base.members
+
+
+def padded(X: MultiHot) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Give rows as the network takes them: ids (N, d) with -1 for none, and values (N, d).
+
+    Examples
+    --------
+    >>> padded(MultiHot.from_rows([[0, 2], [1]], n_features=3))[0].tolist()
+    [[0, 2], [1, -1]]
+    """
+    degree = np.diff(X.row_ptr)
+    width = max(1, int(degree.max(initial=0)))
+    ids = np.full((X.n_rows, width), -1, dtype=np.int64)
+    values = np.zeros((X.n_rows, width), dtype=np.float32)
+    place = np.arange(width) < degree[:, None]
+    ids[place] = X.ids
+    values[place] = 1 if X.values is None else X.values
+    return ids, values
+
+
+class _Network(nn.Module):
+    """The backbone between a table of embeddings and predictions."""
+
+    def __init__(self, bank: FeatureBank) -> None:
+        super().__init__()
+        members = _members(bank)
+        self.backbones = nn.ModuleList(copy.deepcopy(m.backbone).float() for m in members)
+        self.width = int(members[0].W.size(1))
+        self.task = bank.task
+        self.mean, self.deviation = bank.target_scale
+
+    def forward(self, table: Tensor, ids: Tensor, values: Tensor) -> Tensor:
+        used = values * (ids >= 0)  # (N, d)
+        cells = table[ids.clamp(min=0)]  # (N, d, H)
+        outputs = []
+        for backbone, part in zip(self.backbones, torch.split(cells, self.width, 2), strict=True):
+            z = cast("Backbone", backbone).pooled(part, used)
+            outputs.append(self._finish(backbone(z)))
+        return torch.stack(outputs).mean(0) if len(outputs) > 1 else outputs[0]
+
+    def _finish(self, logits: Tensor) -> Tensor:
+        if self.task == "regression":
+            return logits * self.deviation + self.mean
+        if self.task == "multiclass":
+            return logits.softmax(1)
+        p = logits.sigmoid()
+        return p if self.task == "multilabel" else torch.cat([1 - p, p], 1)
+
+
+def _onnx_bytes(bank: FeatureBank) -> bytes:
+    onnx = _onnx()
+    width = sum(int(member.W.size(1)) for member in _members(bank))
+    # Examples of the shapes; 2 and 3 rather than 0 and 1, which an exporter takes for constants.
+    example = (torch.zeros(3, width), torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3))
+    rows, fields, features = (torch.export.Dim(name) for name in ("N", "d", "D"))
+    with _quiet():
+        program = torch.onnx.export(
+            _Network(bank).eval(),
+            example,
+            input_names=["table", "ids", "values"],
+            output_names=["outputs"],
+            dynamic_shapes=({0: features}, {0: rows, 1: fields}, {0: rows, 1: fields}),
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    onnx.helper.set_model_props(model, _properties(bank))
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _properties(bank: FeatureBank) -> dict[str, str]:
+    return {
+        "openfate": __version__,
+        "task": bank.task,
+        "classes": json.dumps(
+            [name.item() if hasattr(name, "item") else name for name in bank.classes]
+        ),
+    }
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  # torch's exporter needs it
+    except ImportError as error:
+        raise OpenFATEError(
+            f"the ONNX export needs {error.name}: pip install 'openfate[export]'."
+        ) from None
+    return onnx
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without torch's remarks on its own insides (torchvision, names of axes)."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

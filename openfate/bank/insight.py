@@ -1,0 +1,218 @@
+"""Insight: what pushed a prediction, what a bank knows of a feature, what the bank is.
+
+N rows, E entries (a row's feature each), C outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from openfate.bank.bank import FeatureBank, Graph
+from openfate.bank.bases import Floats, Network, Task
+from openfate.errors import InputError
+from openfate.table import MultiHot, Scale
+
+__all__ = ["contributions", "describe", "describe_value", "nearest"]
+
+
+def contributions(
+    bank: FeatureBank, frame: Any, graph: Graph = "auto", rows: Sequence[int] | None = None
+) -> dict[str, list[Any]]:
+    """How much each feature of each row moved its output.
+
+    The effect is that of leaving the feature out: the log-odds of the predicted class (of the
+    second one for a binary target; of each label; the number itself in regression) with it minus
+    without it.  Of a wrapped model only new features can be told.
+
+    Returns
+    -------
+        Columns of equal length: row, output, field, value, new, effect.
+    """
+    with bank.lock:
+        return _contributions(bank, frame, graph, rows)
+
+
+def _contributions(
+    bank: FeatureBank, frame: Any, graph: Graph, rows: Sequence[int] | None
+) -> dict[str, list[Any]]:
+    table = bank.table(frame)
+    bank = bank.prepared(table, graph)
+    X, field_of = bank.encoder.encode(table), bank.encoder.field_of
+    P0, P = bank.base.outputs(table, X, field_of, drop_new=True), bank.predicted(table, X)
+    at = np.arange(X.n_rows) if rows is None else np.asarray(rows, dtype=np.intp)
+    X, P0, whole = X.select_rows(at), P0[at], _scores(P[at], bank.task)
+    left = _leave_one_out(X)
+    entries = np.arange(X.nnz)
+    if isinstance(bank.base, Network):
+        less = bank.predicted(table, left, P0[X.row_of])
+    else:
+        less = bank.combined(P0[X.row_of], P0[X.row_of], left)
+        entries = np.flatnonzero(X.ids >= bank.n_observed)
+    effect = whole[X.row_of] - _scores(less, bank.task)  # (E, C)
+    entry, output = _explained(bank.task, whole, X.row_of, entries)
+    named = [bank.encoder.decode(int(feature)) for feature in X.ids[entry]]
+    names = bank.classes or ["prediction"]
+    return {
+        "row": at[X.row_of[entry]].tolist(),
+        "output": [names[at] for at in output],
+        "field": [field for field, _ in named],
+        "value": [describe_value(value) for _, value in named],
+        "new": (X.ids[entry] >= bank.n_observed).tolist(),
+        "effect": effect[entry, output].tolist(),
+    }
+
+
+def _explained(
+    task: Task, scores: Floats, row_of: NDArray[np.int64], entries: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Pairs (entry, output) to tell of: one output for each entry, or every label."""
+    if task == "multilabel":
+        n_labels = scores.shape[1]
+        return np.repeat(entries, n_labels), np.tile(np.arange(n_labels), len(entries))
+    if task == "multiclass":
+        return entries, scores.argmax(axis=1)[row_of[entries]]
+    return entries, np.full(len(entries), int(task == "binary"))
+
+
+def nearest(bank: FeatureBank, field: str, value: str | float | None, k: int = 5) -> dict[str, Any]:
+    """Tell what the bank knows of one feature.
+
+    Parameters
+    ----------
+    field, value
+        The feature; of a bucketed field any number in the bucket, None for a missing cell.
+    k
+        How many of the observed features nearest to it (by the cosine of their embeddings).
+
+    Returns
+    -------
+        Its id, whether it is new, its number of rows, its neighbours (of a network), and its
+        effect: the change of the outputs of an average row that gets the feature.
+    """
+    with bank.lock:
+        return _nearest(bank, field, value, k)
+
+
+def _nearest(bank: FeatureBank, field: str, value: str | float | None, k: int) -> dict[str, Any]:
+    feature = bank.encoder.find(field, value)
+    if feature is None:
+        raise InputError(
+            f"field {field!r} has no value {value!r} in this bank: observe rows that have it."
+        )
+    network = bank.base if isinstance(bank.base, Network) else None
+    return {
+        **_named(bank, feature),
+        "id": feature,
+        "new": feature >= bank.n_observed,
+        "nearest": [] if network is None else _neighbours(bank, network, feature, k),
+        "effect": _average_effect(bank, feature),
+    }
+
+
+def _named(bank: FeatureBank, feature: int) -> dict[str, Any]:
+    field, value = bank.encoder.decode(feature)
+    rows = int(bank.rows[feature]) if feature < len(bank.rows) else 0
+    return {"field": field, "value": describe_value(value), "rows": rows}
+
+
+def _neighbours(bank: FeatureBank, network: Network, feature: int, k: int) -> list[dict[str, Any]]:
+    running, at = network.members[0], np.array([feature], dtype=np.int32)
+    own = running.embeddings(at, bank.encoder.field_of)
+    H = running.backbone.width  # without what no extrapolator computes
+    own, known = own[:, :H], running.W[:, :H].double()
+    cosine = torch.nn.functional.cosine_similarity(known, own, dim=1).cpu().numpy()
+    others = np.flatnonzero(np.arange(len(cosine)) != feature)
+    if not bool(own.any()):  # nothing is known of it, and so no neighbour either
+        return []
+    order = others[np.argsort(-cosine[others], kind="stable")][:k]
+    return [{**_named(bank, int(j)), "cosine": float(cosine[j])} for j in order]
+
+
+def _average_effect(bank: FeatureBank, feature: int) -> dict[str, float]:
+    """What the outputs of an average row change by when it gets the feature."""
+    X = MultiHot.from_rows([[feature]], bank.encoder.n_features)
+    if isinstance(bank.base, Network):
+        before, P = _average_outputs(bank, bank.base, X)
+    else:
+        evidence = bank.evidence
+        before = P = np.zeros((1, 1)) if evidence is None else evidence.state.mean[None]
+    after = bank.combined(before, P, X)
+    names = bank.classes or ["prediction"]
+    change = (after - before)[0]
+    return {str(name): float(by) for name, by in zip(names, change, strict=True)}
+
+
+def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[Floats, Floats]:
+    """Outputs (1, C) of the average training row without and with a feature."""
+    share = bank.rows[: bank.n_observed] / max(1.0, bank.n_rows)  # of the rows that have each
+    average = np.pad(share, (0, X.n_features - len(share)))
+    both = np.stack([average, average])
+    both[1, X.ids] += 1
+    row, feature = np.nonzero(both)
+    rows = MultiHot.from_entries(row, feature, 2, X.n_features, both[row, feature])
+    outputs = network.outputs(None, rows, bank.encoder.field_of, drop_new=not bank.embeddings)
+    return outputs[:1], outputs[1:]
+
+
+def describe(bank: FeatureBank) -> dict[str, Any]:
+    """What the bank is, for people and programs: fields, sizes, settings, metrics."""
+    encoder = bank.encoder  # of one moment
+    field_of = encoder.field_of
+    new = np.arange(len(field_of)) >= bank.n_observed
+    fields = [
+        {
+            "name": field.name,
+            "kind": field.kind,
+            "observed_features": int(np.sum((field_of == index) & ~new)),
+            "new_features": int(np.sum((field_of == index) & new)),
+        }
+        for index, field in enumerate(encoder.schema)
+    ]
+    return {
+        "task": bank.task,
+        "classes": [str(name) for name in bank.classes],
+        "observed_features": bank.n_observed,
+        "new_features": int(new.sum()),
+        "fields": fields,
+        "exclude": list(bank.exclude),
+        "policies": bank.policies.to_dict(),
+        "meta": bank.meta,
+    }
+
+
+def describe_value(value: Any) -> str:
+    """A feature's value as text for people: a bucket as an interval, a missing cell as such."""
+    if value is None:
+        return "(missing)"
+    if isinstance(value, Scale):
+        return f"a number (mean {value.mean:g}, deviation {value.std:g})"
+    if isinstance(value, tuple):
+        low, high = value
+        return f"{low:g} to {high:g}"
+    return str(value)
+
+
+def _scores(outputs: Floats, task: Task) -> Floats:
+    """Log-odds of probabilities; numbers as they are."""
+    if task == "regression":
+        return outputs
+    p = np.clip(outputs, 1e-12, 1 - 1e-12)
+    return np.asarray(np.log(p) - np.log1p(-p))
+
+
+def _leave_one_out(X: MultiHot) -> MultiHot:
+    """(E, D): for each entry of X its row without it."""
+    degree = X.row_degree
+    repeated = X.select_rows(np.repeat(np.arange(X.n_rows), degree))
+    place = np.arange(X.nnz) - np.repeat(X.row_ptr[:-1], degree)  # of the entry within its row
+    left_out = repeated.row_ptr[:-1] + place
+    keep = np.ones(repeated.nnz, dtype=bool)
+    keep[left_out] = False
+    values = None if repeated.values is None else repeated.values[keep]
+    row_ptr = repeated.row_ptr - np.arange(X.nnz + 1)
+    return MultiHot(row_ptr, repeated.ids[keep], X.n_features, values)

@@ -1,0 +1,388 @@
+"""What a frame holds that an encoder does not know, what it lacks, and what the policies say.
+
+`enforce` runs before each prediction and looks only where a policy asks for it; `compare` makes
+the full report.  Missing is never confused with unknown: a missing cell is a new value only where
+no cell of its field was missing before.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import reprlib
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+from openfate.errors import InputError, OpenWorldWarning
+from openfate.table.buckets import Scale
+from openfate.table.encoder import Encoder, Unseen, Value
+from openfate.table.frame import Table, read_table
+from openfate.table.kinds import Kind
+from openfate.table.policies import Policies, Situation
+from openfate.table.schema import Field, Schema, infer, refuse_nameless
+
+__all__ = ["ColumnChange", "Growth", "SchemaReport", "compare", "enforce"]
+
+Overrides = Schema | Iterable[Field] | None
+
+_HEADINGS = ("column", "status", "kind", "new values", "unseen", "missing", "action", "examples")
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """One column of a frame, or one that it lacks.
+
+    Parameters
+    ----------
+    name
+        The column's name.
+    status
+        "known", "new" or "missing".
+    kind
+        The kind of its field; of a new column, as it is inferred or declared.
+    n_values
+        The number of distinct values that have no id; "missing" counts as one.
+    share_unseen
+        Of the cells that are not missing, how much has a value without an id.
+    share_missing
+        Of all cells, how many are missing; of a missing column, all.
+    examples
+        Up to three of the new values.
+    action
+        What the policies make of it: "use" where nothing is new, else "extrapolate", "ignore",
+        "warn" or "error".
+    why
+        The reason, in a sentence.
+    """
+
+    name: str
+    status: Literal["known", "new", "missing"]
+    kind: Kind
+    n_values: int
+    share_unseen: float
+    share_missing: float
+    examples: tuple[str, ...]
+    action: str
+    why: str
+
+
+@dataclass(frozen=True)
+class SchemaReport:
+    """What is known, new and missing in a frame, column by column.
+
+    Parameters
+    ----------
+    columns
+        First the known and missing fields in the encoder's order, then the new columns.
+    n_rows
+        The number of rows.
+    note
+        What else there is to say: how the model uses what is new, and why.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.DataFrame({"job": ["cook", "pilot"], "city": ["Rome", "Oslo"]})
+    >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+    >>> later = pl.DataFrame({"job": ["judge", "cook"], "shift": ["day", "day"]})
+    >>> print(compare(encoder, later, Policies(new_columns="ignore")))
+    2 rows; 1 column known, 1 new, 1 missing
+    column  status   kind         new values  unseen  missing  action       examples
+    job     known    categorical           1     50%       0%  extrapolate  'judge'
+    city    missing  categorical           0      0%     100%  ignore
+    shift   new      categorical           1    100%       0%  ignore       'day'
+    """
+
+    columns: tuple[ColumnChange, ...]
+    n_rows: int
+    note: str = ""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The names of the known columns that are there."""
+        return self._names("known")
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The names of the new columns."""
+        return self._names("new")
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of the known columns that are not there."""
+        return self._names("missing")
+
+    def _names(self, status: str) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns if column.status == status)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it as plain values."""
+        columns = [{**asdict(column), "examples": [*column.examples]} for column in self.columns]
+        return {"n_rows": self.n_rows, "columns": columns, "note": self.note}
+
+    def to_json(self) -> str:
+        """Write it as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def __str__(self) -> str:
+        lines = [list(_HEADINGS), *(_cells(column) for column in self._worth_a_line())]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADINGS))]
+        table = [
+            "  ".join(
+                cell.rjust(width) if 3 <= i <= 5 else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        note = [self.note] if self.note else []
+        return "\n".join([self._summary(), *(table if len(table) > 1 else ()), *note])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{heading}</th>" for heading in (*_HEADINGS, "why"))
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+            for cells in ([*_cells(column), column.why] for column in self._worth_a_line())
+        )
+        return (
+            f"<p>{html.escape(self._summary())}</p>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            f"<p>{html.escape(self.note)}</p>"
+        )
+
+    def _worth_a_line(self) -> list[ColumnChange]:
+        return [column for column in self.columns if column.action != "use"]
+
+    def _summary(self) -> str:
+        unchanged = len(self.columns) - len(self._worth_a_line())
+        known = f"{_count(len(self.known), 'column')} known"
+        if unchanged:
+            known += f" ({unchanged} with nothing new)"
+        rest = f"{len(self.new)} new, {len(self.missing)} missing"
+        return f"{_count(self.n_rows, 'row')}; {known}, {rest}"
+
+
+class Growth(NamedTuple):
+    """What the policies let an encoder learn from a frame: arguments of `Encoder.grown`.
+
+    Parameters
+    ----------
+    columns
+        The new columns that may be added; one without a single value may not, unless declared.
+    values
+        The known fields that may take new values; None for all.
+    """
+
+    columns: tuple[str, ...]
+    values: frozenset[str] | None
+
+
+def enforce(
+    encoder: Encoder, frame: Any, policies: Policies, schema_overrides: Overrides = None
+) -> Growth:
+    """Refuse a frame or warn of it where the policies say so, before anything is changed.
+
+    Parameters
+    ----------
+    encoder
+        What is known.
+    frame
+        The frame to look at.
+    policies
+        What to do; nothing is computed for "extrapolate" and "ignore".
+    schema_overrides
+        Fields that new columns are declared to be.
+
+    Returns
+    -------
+        What may be learned.
+
+    Raises
+    ------
+    InputError
+        Where something is met whose policy is "error"; it names all that is.
+
+    Warns
+    -----
+    OpenWorldWarning
+        Where something is met whose policy is "warn"; one warning names all that is.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.DataFrame({"job": ["cook", "pilot"]})
+    >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+    >>> later = pl.DataFrame({"job": ["judge"], "city": ["Rome"]})
+    >>> growth = enforce(encoder, later, Policies(new_values="ignore"))
+    >>> growth
+    Growth(columns=('city',), values=frozenset())
+    >>> encoder.grown(later, columns=growth.columns, values=growth.values).fields
+    ('job', 'city')
+    """
+    table, declared = read_table(frame), Schema(schema_overrides or ())
+    new = [name for name in table.columns if name not in encoder.schema]
+    _act_on(_met(encoder, table, policies, new))
+    may_add = [
+        name
+        for name in new
+        if policies.of("new_columns", name) in ("extrapolate", "warn")
+        and (name in declared or table.columns[name].null_count() < table.n_rows)
+    ]
+    return Growth(tuple(may_add), _may_grow(encoder, policies))
+
+
+def _may_grow(encoder: Encoder, policies: Policies) -> frozenset[str] | None:
+    if policies.new_values in ("extrapolate", "warn"):
+        return None
+    names = [n for n in encoder.fields if policies.of("new_values", n) in ("extrapolate", "warn")]
+    return None if len(names) == len(encoder.schema) else frozenset(names)
+
+
+def _met(
+    encoder: Encoder, table: Table, policies: Policies, new: list[str]
+) -> dict[str, list[str]]:
+    """What is met under each of the words "error" and "warn"."""
+    met: dict[str, list[str]] = {"error": [], "warn": []}
+
+    def note(situation: Situation, name: str, what: str) -> None:
+        word = policies.of(situation, name)
+        if word in met:
+            met[word].append(f"{what} ({situation}={word})")
+
+    for name in new:
+        note("new_columns", name, f"column {name!r} is new")
+    for name in encoder.fields:
+        if name not in table.columns:
+            note("missing_columns", name, f"column {name!r} is missing")
+    watched = [f for f in encoder.schema if policies.of("new_values", f.name) in met]
+    if watched:
+        for name, unseen in encoder.unseen(table, watched).items():
+            if unseen.n_values or unseen.missing:
+                note("new_values", name, f"field {name!r} has {_new_values(unseen)}")
+    return met
+
+
+def _act_on(met: dict[str, list[str]]) -> None:
+    if met["error"]:
+        raise InputError(
+            f"the policies refuse this frame: {'; '.join(met['error'])}; "
+            "mend the frame, or choose another policy."
+        )
+    if met["warn"]:
+        text = f"this frame differs from the training rows: {'; '.join(met['warn'])}."
+        warnings.warn(text, OpenWorldWarning, stacklevel=3)
+
+
+def compare(
+    encoder: Encoder,
+    frame: Any,
+    policies: Policies,
+    schema_overrides: Overrides = None,
+    note: str = "",
+) -> SchemaReport:
+    """Report what is known, new and missing in a frame, and what the policies make of it.
+
+    Parameters
+    ----------
+    encoder
+        What is known.
+    frame
+        The frame to look at; cells that cannot be used are reported, not refused.
+    policies
+        What would be done.
+    schema_overrides
+        Fields that new columns are declared to be.
+    note
+        More to say of all of it.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.DataFrame({"job": ["cook", "pilot"]})
+    >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+    >>> report = compare(encoder, pl.DataFrame({"job": ["cook", None]}), Policies())
+    >>> report.columns[0].examples, report.columns[0].share_missing
+    (('missing',), 0.5)
+    """
+    table = read_table(frame)
+    refuse_nameless(table)
+    rest = table.select(name for name in table.columns if name not in encoder.schema)
+    fields = [*encoder.schema, *infer(rest, schema_overrides)]
+    columns = tuple(_change(encoder, table, policies, field) for field in fields)
+    return SchemaReport(columns, table.n_rows, note)
+
+
+def _change(encoder: Encoder, table: Table, policies: Policies, field: Field) -> ColumnChange:
+    name, kind = field.name, field.kind
+    if name not in table.columns:
+        word = policies.of("missing_columns", name)
+        why = f"not a column of this frame; {_MISSING[word]}"
+        return ColumnChange(name, "missing", kind, 0, 0.0, 1.0, (), word, why)
+    is_known = name in encoder.schema
+    status: Literal["known", "new"] = "known" if is_known else "new"
+    n_missing = table.columns[name].null_count()
+    share_missing = n_missing / table.n_rows if table.n_rows else 0.0
+    try:
+        unseen = encoder.unseen(table, [field])[name]
+    except InputError as error:
+        return ColumnChange(name, status, kind, 0, 0.0, share_missing, (), "error", str(error))
+    word = policies.of("new_values" if is_known else "new_columns", name)
+    if not is_known:
+        why = f"was not there in training; {_NEW[word].format(its='its')}"
+        if n_missing == table.n_rows:
+            why = "has no value yet, and stays new until one comes."
+    elif unseen.n_values or unseen.missing:
+        why = f"has {_new_values(unseen)}; {_NEW[word].format(its='their')}"
+    else:
+        word, why = "use", "every value is known."
+    n_values, examples = unseen.n_values + unseen.missing, _examples(unseen)
+    return ColumnChange(
+        name, status, kind, n_values, unseen.share, share_missing, examples, word, why
+    )
+
+
+# ---- words -------------------------------------------------------------------------------------
+
+_NEW = {
+    "extrapolate": "extrapolated from {its} rows.",
+    "warn": "extrapolated from {its} rows, with a warning.",
+    "ignore": "ignored.",
+    "error": "the frame is refused.",
+}
+_MISSING = {
+    "ignore": "it gives no feature.",
+    "warn": "it gives no feature, with a warning.",
+    "error": "the frame is refused.",
+}
+
+
+def _new_values(unseen: Unseen) -> str:
+    examples = _examples(unseen)
+    n_values = unseen.n_values + unseen.missing
+    some = "" if n_values == len(examples) else "e.g. "
+    return f"{_count(n_values, 'new value')} ({some}{', '.join(examples)})"
+
+
+def _examples(unseen: Unseen) -> tuple[str, ...]:
+    """Up to three, "missing" among them where it is one; only texts are quoted."""
+    shown = [_shown(value) for value in unseen.examples]
+    return (*shown[:2], "missing") if unseen.missing else tuple(shown)
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, tuple):
+        return f"{value[0]:g} to {value[1]:g}"
+    return "a number" if isinstance(value, Scale) else reprlib.repr(value)
+
+
+def _cells(column: ColumnChange) -> list[str]:
+    name = column.name if column.name.isprintable() else repr(column.name)
+    shares = [f"{share:.0%}" for share in (column.share_unseen, column.share_missing)]
+    examples = ", ".join(column.examples)
+    start = [name, column.status, column.kind, str(column.n_values)]
+    return [*start, *shares, column.action, examples]
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

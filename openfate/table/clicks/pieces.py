@@ -1,0 +1,93 @@
+"""Batches of rows that lie in pieces: shards on disk, or blocks that are drawn.
+
+B rows of a batch, d fields.  Numpy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import index
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openfate.errors import InputError
+from openfate.seeds import checked_seed
+
+__all__ = ["Batch", "batches_of"]
+
+Batch = tuple[NDArray[np.int32], NDArray[np.float32]]  # (B, d) ids and (B,) labels
+
+
+def batches_of(
+    sizes: Sequence[int],
+    load: Callable[[int], Batch],
+    batch_rows: int,
+    seed: int | None = None,
+    skip_batches: int = 0,
+) -> Iterator[Batch]:
+    """Iterate over the rows of numbered pieces in batches of equal size but for the last.
+
+    Parameters
+    ----------
+    sizes
+        The rows of each piece.
+    load
+        Gives a piece by its number; called only for pieces with rows that are asked for.
+    batch_rows
+        B.
+    seed
+        None keeps the order; a seed mixes the pieces and the rows inside each.
+    skip_batches
+        Leave out the first batches; the others are what they would be.
+
+    Examples
+    --------
+    >>> rows = np.arange(10, dtype=np.int32)[:, None]
+    >>> pieces = [(rows[:6], rows[:6, 0] / 10), (rows[6:], rows[6:, 0] / 10)]
+    >>> [ids.ravel().tolist() for ids, _ in batches_of([6, 4], pieces.__getitem__, 4)]
+    [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    >>> [len(y) for _, y in batches_of([6, 4], pieces.__getitem__, 4, seed=1, skip_batches=1)]
+    [4, 2]
+    """
+    size, skipped = index(batch_rows), index(skip_batches)
+    if size < 1 or skipped < 0:
+        raise InputError(
+            f"batch_rows={batch_rows}, skip_batches={skip_batches}: give 1 or more, 0 or more."
+        )
+    checked = None if seed is None else checked_seed(seed)
+    return _batches(sizes, load, size, checked, skipped * size)
+
+
+def _batches(
+    sizes: Sequence[int],
+    load: Callable[[int], Batch],
+    size: int,
+    seed: int | None,
+    skipped: int,
+) -> Iterator[Batch]:
+    numbers = np.arange(len(sizes))
+    if seed is not None:
+        numbers = np.random.default_rng([seed, 0]).permutation(len(sizes))
+    left: list[Batch] = []  # what does not fill a batch yet
+    for number in numbers.tolist():
+        if skipped >= sizes[number]:
+            skipped -= sizes[number]
+            continue
+        ids, y = load(number)
+        if seed is not None:
+            order = np.random.default_rng([seed, 1, number]).permutation(len(y))
+            ids, y = ids[order], y[order]
+        left.append((ids[skipped:], y[skipped:]))
+        skipped = 0
+        n_left = sum(len(labels) for _, labels in left)
+        if n_left < size:
+            continue
+        ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
+        whole = n_left - n_left % size
+        for at in range(0, whole, size):
+            yield ids[at : at + size], y[at : at + size]
+        left = [(ids[whole:], y[whole:])]
+    if sum(len(labels) for _, labels in left):
+        ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
+        yield ids, y

@@ -1,0 +1,1 @@
+"""The paper, the comparisons and the speed: uses only what a user can import."""

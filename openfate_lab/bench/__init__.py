@@ -1,0 +1,1 @@
+"""Ours beside the peers; torch and numpy alone for the GPU parts."""

@@ -1,0 +1,6 @@
+"""`python -m openfate_lab.bench`: for machines where only torch and numpy are installed."""
+
+from openfate_lab.bench.command import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Peak memory of one side of a case.
+
+On a CPU: the peak of the resident set over what the imports took, in a process of its own, which is
+`python -m openfate_lab.bench memory CASE BENCH SIDE`.  On a GPU: what torch's allocator held at most,
+over what it held before the side was made; in this process, since a new one would compile all
+kernels again.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from openfate.errors import InputError, OpenFATEError
+from openfate_lab.bench.cases import CASES, Bench, Case, ClickCase, UciCase
+
+__all__ = ["peak_bytes", "print_memory"]
+
+UNKNOWN = 3  # the exit code of a process that cannot tell its own peak
+
+
+def peak_bytes(case: Case, bench: Bench, side: str) -> int | None:
+    """Peak memory of a side in bytes; None where the system does not tell."""
+    if case.device == "cuda":
+        return _gpu_bytes(case, bench, side)
+    kind = "uci" if isinstance(case, UciCase) else "clicks"
+    text = json.dumps({"kind": kind, **asdict(case)})
+    command = [sys.executable, "-m", "openfate_lab.bench", "memory", text, bench, side]
+    command += ["--threads", str(torch.get_num_threads())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return int(done.stdout)
+    if done.returncode == UNKNOWN:
+        return None
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    raise OpenFATEError(f"memory of {side} could not be measured: {last}")
+
+
+def print_memory(case: str, bench: Bench, side: str) -> int:
+    """Run a side and print its peak memory; `UNKNOWN` where the system does not tell."""
+    big = _case_of(case)
+    if big.device == "cuda":
+        print(_gpu_bytes(big, bench, side))
+        return 0
+    # What torch loads on first use is not part of the run.
+    _run(big.tiny(), bench, side, 1)
+    status = Path("/proc/self/status")
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
+    except OSError:
+        return UNKNOWN
+    before = _kilobytes(status, "VmHWM")
+    _run(big, bench, side, 2)
+    # WHY max: Linux writes the peak down late, so two readings may shrink by some pages.
+    print(max(_kilobytes(status, "VmHWM") - before, 0) * 1024)
+    return 0
+
+
+def _gpu_bytes(case: Case, bench: Bench, side: str) -> int:
+    """The rows of the case are counted too, on either side."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    _run(case, bench, side, 2)
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _case_of(text: str) -> Case:
+    """A case by its name, or from its JSON."""
+    if text in CASES:
+        return CASES[text]
+    try:
+        shape = json.loads(text)
+        kind = shape.pop("kind")
+        if kind == "uci":
+            return UciCase(**shape)
+        return ClickCase(**{**shape, "hidden": tuple(shape["hidden"])})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise InputError(
+            f"case {text!r} is unknown: choose from {', '.join(CASES)}, or give a case as JSON."
+        ) from None
+
+
+def _run(case: Case, bench: Bench, side: str, n_times: int) -> None:
+    (case.ours(bench) if side == "ours" else case.peer(bench))(n_times)
+
+
+def _kilobytes(status: Path, key: str) -> int:
+    line = next(line for line in status.read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1])

@@ -1,0 +1,186 @@
+"""What stands beside a measured number: machine, load, commit, versions and command.
+
+A result goes into a file of its own, so that a folder of them is a history.  Torch and numpy alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from openfate.errors import InputError
+from openfate.files import check_place, writing
+
+__all__ = [
+    "about",
+    "check_at_least",
+    "check_device",
+    "check_out",
+    "megabytes",
+    "now",
+    "tell",
+    "typed_command",
+    "write_result",
+]
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not one of ours or not there."""
+    if device not in ("cpu", "cuda"):
+        raise InputError(f"--device {device}: not known here; choose cpu or cuda.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: this machine has no GPU that torch can use; choose cpu.")
+
+
+def check_at_least(least: int, **numbers: int) -> None:
+    """Refuse numbers below `least`, by their flags' names.
+
+    Examples
+    --------
+    >>> check_at_least(1, batch_rows=0)
+    Traceback (most recent call last):
+        ...
+    openfate.errors.InputError: --batch-rows 0: give 1 or more.
+    """
+    for name, number in numbers.items():
+        if number < least:
+            raise InputError(f"--{name.replace('_', '-')} {number}: give {least} or more.")
+
+
+def tell(text: str) -> None:
+    """A line of progress, apart from the result: on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def megabytes(n_bytes: int | None) -> str:
+    """As people read it.
+
+    Examples
+    --------
+    >>> megabytes(2_000_000), megabytes(None)
+    ('2 MB', '?')
+    """
+    return "?" if n_bytes is None else f"{n_bytes / 1e6:.0f} MB"
+
+
+def now(device: str) -> float:
+    """Seconds on a clock, when all work on the device is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def about(device: str) -> dict[str, Any]:
+    """The machine, how busy it is, the commit of a source checkout, versions and the command."""
+    return {
+        "device": device,
+        "machine": torch.cuda.get_device_name() if device == "cuda" else _processor(),
+        "cores": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),
+        "threads": torch.get_num_threads(),
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "versions": _versions(),
+        "command": typed_command(),
+    }
+
+
+def typed_command() -> str:
+    """As it was typed, but without the folders of this machine.
+
+    Through the command line, as a module where that is not installed, or as a script.
+    """
+    program = Path(sys.argv[0])
+    start = ["openfate"]
+    if program.name == "bench.py":
+        start = ["python", "-m", "openfate_lab.bench"]
+    elif program.suffix == ".py" and not program.is_absolute():
+        start = ["python", str(program)]
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return shlex.join([*start, *words])
+
+
+def _processor() -> str:
+    """The name of the processor where Linux tells, else its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} ({platform.machine()})" if names else platform.machine()
+
+
+def _commit() -> str | None:
+    """Of the checkout that this file lies in, with a plus where it was changed.
+
+    Elsewhere what OPENFATE_COMMIT says, for a copy on a machine without git; else None.
+    """
+    return _commit_of_checkout() or os.environ.get("OPENFATE_COMMIT") or None
+
+
+def _commit_of_checkout() -> str | None:
+    folder = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        if git("ls-files", Path(__file__).name) == "":
+            return None  # installed inside some other project's checkout
+        # WHY: results are written into the checkout; a new one is no change of what was measured.
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(folder))
+        return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("openfate", "numpy", "torch", "triton", "torch_geometric"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse, before anything is measured, a place where no result can be written."""
+    if out is None:
+        return
+    if out.suffix == ".json":
+        if out.is_dir():
+            raise InputError(f"--out {out}: it is a folder; name a file.")
+        check_place(out)
+    elif out.is_dir():
+        check_place(out / "result.json")
+    else:
+        raise InputError(f"--out {out}: give a .json file, or a folder that is there.")
+
+
+def write_result(result: dict[str, Any], out: Path) -> Path:
+    """Write a result to a .json file, or into a folder under a name of its own."""
+    if out.suffix != ".json":
+        names = (result["bench"], result["device"], result["date"], result["commit"] or "release")
+        folder, name = out, "-".join(names)
+        out = folder / f"{name}.json"
+        numbers = itertools.count(2)
+        while out.exists():  # a history loses nothing
+            out = folder / f"{name}-{next(numbers)}.json"
+    with writing(out) as file:
+        file.write((json.dumps(result, indent=1) + "\n").encode())
+    return out

@@ -1,0 +1,97 @@
+"""Commands about data and the story: demo, fetch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from openfate.cli import Json, stderr
+from openfate.errors import InputError
+from openfate.files import check_place
+
+__all__ = ["demo", "fetch"]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("demo.png"),
+    as_json: Json = False,
+) -> None:
+    """The story in a minute, on scikit-learn's digits, ending in a picture."""
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--out {out}: the picture is a .png, .svg or .pdf file.")
+    check_place(out)
+    import torch
+
+    from openfate_lab.experiments.demo import METHODS, run_demo
+    from openfate_lab.experiments.present import save_figure
+
+    torch.set_num_threads(1)  # WHY: tensors this small only wait for a second thread
+    n_splits = 5
+    with Progress(console=stderr(), transient=True, disable=not stderr().is_terminal) as progress:
+        task = progress.add_task("training", total=n_splits * len(METHODS))
+
+        def advance(seed: int, method: str) -> None:
+            progress.update(task, advance=1, description=f"split {seed + 1}: {method}")
+
+        try:
+            result, figure = run_demo(n_splits, advance)
+        except KeyboardInterrupt:
+            progress.stop()
+            print("openfate: interrupted; nothing was written.", file=sys.stderr)
+            raise typer.Exit(130) from None
+    result["figure"] = str(save_figure(figure, out))
+    if as_json:
+        print(json.dumps(result))
+        return
+    table = Table(title="digits: half of the pixels are known in training, the others appear later")
+    table.add_column("method")
+    table.add_column("test accuracy", justify="right")
+    for row in result["rows"]:
+        table.add_row(METHODS[row["method"]], f"{row['accuracy']:.3f} ± {row['std']:.3f}")
+    console = Console()
+    console.print(table)
+    console.print(result["reading"], highlight=False)
+    console.print(f"Picture: {out}", highlight=False)
+
+
+def fetch(
+    names: Annotated[
+        list[str], typer.Argument(help="Data sets: gene, protein, robot, drive, calls, github.")
+    ],
+    url: Annotated[
+        str | None, typer.Option(help="Another address of the same file or zip.")
+    ] = None,
+    sha256: Annotated[str | None, typer.Option(help="The hash that the file must have.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Download public data sets into the cache folder and verify them."""
+    from rich.progress import DownloadColumn, Progress
+
+    from openfate_lab.data.fetch import fetch as fetch_files
+
+    if len(names) > 1 and (url is not None or sha256 is not None):
+        raise InputError("--url and --sha256 belong to one data set: name one alone.")
+    columns = (*Progress.get_default_columns(), DownloadColumn())
+    files = {}
+    with Progress(
+        *columns, console=stderr(), transient=True, disable=not stderr().is_terminal
+    ) as progress:
+        for name in names:
+            task = progress.add_task(name, total=None)
+
+            def show(n_bytes: int, total: int | None, task: Any = task) -> None:
+                progress.update(task, completed=n_bytes, total=total)
+
+            files[name] = [str(path) for path in fetch_files(name, url, sha256, on_progress=show)]
+    if as_json:
+        print(json.dumps({"files": files}))
+    else:
+        print("\n".join(path for paths in files.values() for path in paths))

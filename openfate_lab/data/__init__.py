@@ -1,0 +1,1 @@
+"""The public data sets and synthetic streams."""

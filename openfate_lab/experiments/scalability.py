@@ -1,0 +1,154 @@
+"""Time and memory of a mini-batch against its rows and its fields (paper, appendix): lines, plots.
+
+The paper claims that both grow linearly in the rows of a mini-batch and in the number of fields.
+What is fitted here was measured by `python -m openfate_lab.bench scale`, on a GPU or a CPU.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from openfate.errors import DataFileError
+from openfate.records import Between, read_record
+from openfate_lab.experiments.present import save_figure
+from openfate_lab.experiments.runner import write_json
+
+__all__ = ["describe_line", "fit_lines", "plots", "read_measured", "write_report"]
+
+Row = dict[str, Any]
+BENCHES, SIDES = ("train", "infer"), ("ours", "peer")
+# What is measured against, the key of its size, and its name on an axis.
+AGAINST = {"rows": ("n_rows", "rows of a mini-batch"), "fields": ("n_fields", "fields")}
+# The key of a quantity, its name on an axis, and what one unit there is.
+QUANTITIES = {"ms": ("ms a mini-batch", 1.0), "bytes": ("peak memory, MB", 1e6)}
+MEASURED = {
+    "rows": [
+        {
+            **{"against": tuple(AGAINST), "bench": BENCHES, "side": SIDES},
+            **{"n_rows": Between(1), "n_fields": Between(1)},
+            **{"ms": Between(sys.float_info.min), "bytes": (Between(0), None)},
+        }
+    ]
+}
+COLOURS = {"ours": "#d62728", "peer": "#1f77b4"}
+NAMES = {"ours": "OpenFATE", "peer": "PyTorch Geometric"}
+
+
+def read_measured(path: Path) -> Row:
+    """What `python -m openfate_lab.bench scale --out PATH` wrote."""
+    remedy = "give what `python -m openfate_lab.bench scale --out FILE` wrote"
+    try:
+        measured = cast(Row, read_record(path, MEASURED, remedy))
+    except FileNotFoundError:
+        raise DataFileError(f"--measured {path}: there is no such file; {remedy}.") from None
+    if not fit_lines(measured["rows"]):
+        raise DataFileError(f"{path}: no line can be fitted to fewer than three sizes; {remedy}.")
+    return measured
+
+
+def fit_lines(rows: Sequence[Row]) -> list[Row]:
+    """A line through each series of three sizes or more: slope, intercept and R^2.
+
+    Examples
+    --------
+    >>> row = {"against": "rows", "n_fields": 39, "bench": "train", "side": "ours", "bytes": None}
+    >>> fits = fit_lines([row | {"n_rows": n, "ms": 3 * n + 1} for n in (1, 2, 4)])
+    >>> fits[0]["slope"], fits[0]["intercept"], fits[0]["r2"]
+    (3.0, 1.0, 1.0)
+    """
+    fits = []
+    for against, bench, side, quantity in itertools.product(AGAINST, BENCHES, SIDES, QUANTITIES):
+        x, y = _series(rows, against, bench, side, quantity)
+        if len(x) < 3:
+            continue
+        slope, intercept = np.polyfit(x, y, 1)
+        spread = float(((y - y.mean()) ** 2).sum())
+        left = float(((y - slope * x - intercept) ** 2).sum())
+        fit: Row = {"against": against, "bench": bench, "side": side, "quantity": quantity}
+        fit |= {"slope": float(f"{slope:.6g}"), "intercept": float(f"{intercept:.6g}")}
+        fits.append(fit | {"r2": round(1 - left / spread, 5) if spread else 1.0, "n": len(x)})
+    return fits
+
+
+def describe_line(fit: Row) -> str:
+    """A line of `fit_lines` as text.
+
+    Examples
+    --------
+    >>> fit = {"against": "rows", "bench": "train", "side": "ours", "quantity": "bytes"}
+    >>> describe_line(fit | {"slope": 28_400.0, "r2": 0.9961})
+    'rows     train  ours         28.4 MB / 1,000 rows    R2 0.9961'
+    """
+    per, times = ("1,000 rows", 1000) if fit["against"] == "rows" else ("field", 1)
+    unit, size = ("ms", 1.0) if fit["quantity"] == "ms" else ("MB", 1e6)
+    slope = f"{fit['slope'] * times / size:>12.3g} {unit} / {per:<10}"
+    return f"{fit['against']:<8} {fit['bench']:<6} {fit['side']:<5}{slope}    R2 {fit['r2']:.4f}"
+
+
+def _series(
+    rows: Sequence[Row], against: str, bench: str, side: str, quantity: str
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Sizes and what was measured of them, in the order of the sizes."""
+    key = AGAINST[against][0]
+    points = sorted(
+        (row[key], row[quantity])
+        for row in rows
+        if (row["against"], row["bench"], row["side"]) == (against, bench, side)
+        and row.get(quantity) is not None
+    )
+    return np.array([x for x, _ in points], float), np.array([y for _, y in points], float)
+
+
+def plots(measured: Row, fits: Sequence[Row]) -> Figure:
+    """Training above, prediction below; time and memory against rows, then against fields."""
+    figure = Figure(figsize=(17, 7), layout="constrained")
+    axes = figure.subplots(2, 4)
+    columns = list(itertools.product(AGAINST, QUANTITIES))
+    for (line, bench), (column, (against, quantity)) in itertools.product(
+        enumerate(BENCHES), enumerate(columns)
+    ):
+        _panel(axes[line, column], measured["rows"], fits, (against, bench, quantity))
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
+    figure.suptitle(f"time and memory of a mini-batch on {measured.get('machine', 'a machine')}")
+    return figure
+
+
+def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str, ...]) -> None:
+    against, bench, quantity = what
+    name, unit = QUANTITIES[quantity]
+    title = "training" if bench == "train" else "prediction"
+    for side in SIDES:
+        x, y = _series(rows, against, bench, side, quantity)
+        axis.plot(x, y / unit, "o", ms=4, color=COLOURS[side], label=NAMES[side])
+        wanted = {"against": against, "bench": bench, "side": side, "quantity": quantity}
+        fit = next((fit for fit in fits if wanted.items() <= fit.items()), None)
+        if fit is None:
+            continue
+        axis.plot(x, (fit["slope"] * x + fit["intercept"]) / unit, lw=1.2, color=COLOURS[side])
+        title += f"   {side}: R² {fit['r2']:.3f}"
+    axis.set_title(title, fontsize=9)
+    axis.set(xlabel=AGAINST[against][1], ylabel=name, ylim=(0, None))
+    axis.grid(alpha=0.3)
+
+
+def write_report(measured: Row, out: Path, command: str) -> list[Path]:
+    """`scalability.json` with lines and what was measured, `.png` and `.svg` with plots."""
+    fits = fit_lines(measured["rows"])
+    paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
+    keys = ("device", "machine", "threads", "load_average", "commit", "date", "torch", "python")
+    told: Row = {key: measured[key] for key in keys if key in measured}
+    about: Row = {"experiment": "scalability", "command": command} | told
+    write_json(paths[0], about | {"rows": fits, "measured": measured})
+    figure = plots(measured, fits)
+    for path in paths[1:]:
+        save_figure(figure, path)
+    return paths

@@ -1,0 +1,286 @@
+"""Splits partition rows and features, repeat with their seed, and survive a file."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openfate.errors import DataFileError, InputError
+from openfate_lab.data.split import (
+    Split,
+    split_features,
+    split_fields,
+    split_rows,
+    split_rows_in_time,
+)
+
+seeds = st.integers(0, 2**32)
+observed_shares = st.floats(0.01, 0.99)
+
+
+def together(*parts):
+    return np.sort(np.concatenate(parts)).tolist()
+
+
+@given(st.integers(5, 200), seeds)
+def test_rows_are_parted_without_rest(n_rows, seed):
+    parts = split_rows(n_rows, seed=seed)
+    assert together(*parts) == list(range(n_rows))
+    assert all(part.dtype == np.int64 and np.all(np.diff(part) > 0) for part in parts)
+
+
+@given(st.lists(st.integers(0, 5), min_size=5, max_size=40))
+def test_rows_in_time_order_never_look_ahead(times):
+    times = np.array(times)
+    train, validation, test = split_rows_in_time(times)
+    assert together(train, validation, test) == list(range(len(times)))
+    assert times[train].max() <= times[validation].min()
+    assert times[validation].max() <= times[test].min()
+
+
+@given(st.integers(2, 300), observed_shares, seeds)
+def test_features_are_observed_or_new_and_never_both(n_features, observed, seed):
+    seen, new = split_features(n_features, observed, seed=seed)
+    assert together(seen, new) == list(range(n_features))
+    assert len(seen) == min(max(1, int(n_features * observed)), n_features - 1)
+
+
+@given(st.integers(2, 300), observed_shares, seeds)
+def test_the_reference_rounding_leaves_out_one_feature_at_most(n_features, observed, seed):
+    seen, new = split_features(n_features, observed, seed=seed, rounding="reference")
+    assert len(np.intersect1d(seen, new)) == 0
+    assert n_features - 1 <= len(seen) + len(new) <= n_features
+
+
+def test_the_reference_rounding_gives_the_released_counts_for_robot():
+    seen, new = split_features(237, 0.3, seed=0, rounding="reference")
+    assert (len(seen), len(new)) == (71, 165)
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=40), observed_shares, seeds)
+def test_fields_stay_whole(field_of, observed, seed):
+    field_of = np.array(field_of)
+    if len(np.unique(field_of)) < 2:
+        return
+    seen, new = split_fields(field_of, observed, seed=seed)
+    assert together(seen, new) == list(range(len(field_of)))
+    assert not set(field_of[seen]) & set(field_of[new])
+    assert len(seen) and len(new)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda seed: split_rows(100, seed=seed),
+        lambda seed: split_features(100, 0.5, seed=seed),
+        lambda seed: split_fields(np.arange(100) // 2, 0.5, seed=seed),
+    ],
+    ids=["rows", "features", "fields"],
+)
+def test_a_seed_repeats_its_draw_and_another_differs(draw):
+    assert all(np.array_equal(a, b) for a, b in zip(draw(3), draw(3), strict=True))
+    assert not np.array_equal(draw(3)[0], draw(4)[0])
+
+
+def test_rows_and_features_of_one_seed_are_drawn_independently():
+    rows, _, _ = split_rows(100, (0.5, 0.25, 0.25), seed=0)
+    features, _ = split_features(100, 0.5, seed=0)
+    assert not np.array_equal(rows, features)
+
+
+def test_a_share_may_be_zero():
+    assert [len(part) for part in split_rows(10, (0.8, 0.0, 0.2), seed=0)] == [8, 0, 2]
+
+
+def test_times_may_be_dates_and_ties_keep_their_order():
+    days = np.array(["2024-01-02", "2024-01-01", "2024-01-02", "2024-01-02"], "datetime64[D]")
+    train, validation, test = split_rows_in_time(days, (0.5, 0.25, 0.25))
+    assert [train.tolist(), validation.tolist(), test.tolist()] == [[0, 1], [2], [3]]
+
+
+def test_rows_that_stand_in_order_need_only_their_number():
+    assert [part.tolist() for part in split_rows_in_time(5)] == [[0, 1, 2], [3], [4]]
+
+
+# ---- files -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def split():
+    rows = split_rows(20, seed=5)
+    return Split(*rows, *split_features(9, 0.5, seed=5), seed=5, description="café, 50 %")
+
+
+def test_a_saved_split_is_the_same_split(split, tmp_path):
+    again = Split.load(split.save(tmp_path / "new" / "split.npz"))
+    assert again.sha256 == split.sha256
+    assert (again.seed, again.description) == (5, "café, 50 %")
+    assert os.listdir(tmp_path / "new") == ["split.npz"]
+
+
+def test_the_hash_tells_splits_apart(split):
+    moved = Split(split.train, split.test, split.validation, split.observed, split.new)
+    assert moved.sha256 != split.sha256
+    assert Split(
+        split.train[::-1], split.validation, split.test, split.observed, split.new
+    ).sha256 == (split.sha256)
+
+
+def test_a_failed_write_leaves_the_old_file(split, tmp_path):
+    from openfate.files import writing
+
+    path = split.save(tmp_path / "split.npz")
+    with pytest.raises(RuntimeError), writing(path) as file:
+        file.write(b"half")
+        raise RuntimeError
+    assert Split.load(path).sha256 == split.sha256
+    assert os.listdir(tmp_path) == ["split.npz"]
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 broken"])
+def test_a_file_that_is_no_split_is_refused(tmp_path, content):
+    path = tmp_path / "split.npz"
+    path.write_bytes(content)
+    with pytest.raises(DataFileError) as error:
+        Split.load(path)
+    assert str(error.value) == f"{path}: not a split file written by Split.save."
+
+
+def test_other_arrays_and_pickles_are_no_split(tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.arange(3))
+    np.savez(tmp_path / "pickle.npz", train=np.array([{}], dtype=object))
+    np.save(tmp_path / "bare.npy", np.arange(3))
+    for name in ("other.npz", "pickle.npz", "bare.npy"):
+        with pytest.raises(DataFileError, match="not a split file"):
+            Split.load(tmp_path / name)
+    with pytest.raises(DataFileError, match="no such split file"):
+        Split.load(tmp_path / "absent.npz")
+
+
+# ---- errors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: split_features(10, 1.0, seed=0),
+            "observed must be between 0 and 1, not 1.0; "
+            "give the share of features that training may see, e.g. 0.5.",
+        ),
+        (
+            lambda: split_fields([0, 1], -0.5, seed=0),
+            "observed must be between 0 and 1, not -0.5; "
+            "give the share of fields that training may see, e.g. 0.5.",
+        ),
+        (
+            lambda: split_features(1, 0.5, seed=0),
+            "1 feature cannot be split into observed and new; at least 2 are needed.",
+        ),
+        (
+            lambda: split_fields([3, 3, 3], 0.5, seed=0),
+            "1 field cannot be split into observed and new; at least 2 are needed.",
+        ),
+        (
+            lambda: split_fields([[0, 1]], 0.5, seed=0),
+            "field_of must have the shape (features,), not (1, 2).",
+        ),
+        (
+            lambda: split_features(10, 0.5, seed=0, rounding="up"),
+            'rounding must be "complement" or "reference", not \'up\'.',
+        ),
+        (
+            lambda: split_rows(2, seed=0),
+            "2 rows cannot be split by (0.6, 0.2, 0.2): a part would be empty; "
+            "give more rows or other shares.",
+        ),
+        (lambda: split_rows(2.5, seed=0), "the number of rows must be a whole number, not 2.5."),
+        (
+            lambda: split_rows(10, (0.5, 0.2, 0.2), seed=0),
+            "shares must be three parts that add up to 1, not (0.5, 0.2, 0.2).",
+        ),
+        (
+            lambda: split_rows(10, None, seed=0),
+            "shares must be three parts that add up to 1, not None.",
+        ),
+        (
+            lambda: split_rows_in_time(10, (0.5, 0.5)),
+            "shares must be three parts that add up to 1, not (0.5, 0.5).",
+        ),
+        (
+            lambda: split_rows(10, (0.6, 0.4, None), seed=0),
+            "shares must be three parts that add up to 1, not (0.6, 0.4, None).",
+        ),
+        (
+            lambda: split_features(10, None, seed=0),
+            "observed must be between 0 and 1, not None; "
+            "give the share of features that training may see, e.g. 0.5.",
+        ),
+        (
+            lambda: split_fields([0, 1], "x", seed=0),
+            "observed must be between 0 and 1, not 'x'; "
+            "give the share of fields that training may see, e.g. 0.5.",
+        ),
+        (
+            lambda: split_fields([0.0, np.nan], 0.5, seed=0),
+            "field_of must be whole numbers or names, not float64 (the first is 0.0); "
+            "give the number of each feature's field.",
+        ),
+        (
+            lambda: split_rows_in_time([1, None, 2, 3, 4]),
+            "row 1 has no time; drop such rows or give them one.",
+        ),
+        (
+            lambda: split_rows_in_time([1, 2, "three", 4.0, object()]),
+            "times cannot be put in order; give numbers, dates or texts, all of one kind.",
+        ),
+        (
+            lambda: split_rows_in_time([1.0, np.nan, 2.0, 3.0, 4.0]),
+            "row 1 has no time; drop such rows or give them one.",
+        ),
+        (
+            lambda: split_rows_in_time([[1, 2]]),
+            "times must have the shape (rows,), not (1, 2).",
+        ),
+        (
+            lambda: Split([0, 1], [1], [2], [0], [1]),
+            "row 1 is in the split twice; the parts must not overlap.",
+        ),
+        (
+            lambda: Split([0], [1], [2], [0], [0]),
+            "feature 0 is in the split twice; the parts must not overlap.",
+        ),
+        (lambda: Split([-1], [1], [2], [0], [1]), "row -1 is negative; give numbers from 0 up."),
+    ],
+)
+def test_what_cannot_be_split_is_refused(call, message):
+    with pytest.raises(InputError) as error:
+        call()
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, 1.0, True, None, "1", 2**63, np.nan, np.True_], ids=repr)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda seed: split_rows(10, seed=seed),
+        lambda seed: split_features(10, 0.5, seed=seed),
+        lambda seed: split_fields([0, 1], 0.5, seed=seed),
+        lambda seed: Split([0], [1], [2], [0], [1], seed=seed),
+    ],
+    ids=["rows", "features", "fields", "Split"],
+)
+def test_a_seed_that_is_no_whole_number_of_int64_is_refused(use, seed):
+    """True was taken for 1, and a seed of 2**63 failed only when the split was saved."""
+    with pytest.raises(InputError) as error:
+        use(seed)
+    assert str(error.value) == f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}."
+
+
+def test_the_largest_seed_survives_a_file(tmp_path):
+    split = Split([0], [1], [2], [0], [1], seed=np.uint64(2**63 - 1))
+    assert Split.load(split.save(tmp_path / "split.npz")).seed == 2**63 - 1

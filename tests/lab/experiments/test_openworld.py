@@ -1,0 +1,237 @@
+"""The open-world experiment on scikit-learn's digits and on a small invented log."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from openfate.errors import InputError, OpenFATEError
+from openfate.table import MultiHot
+from openfate_lab.data.datasets import Dataset
+from openfate_lab.experiments import bases
+from openfate_lab.experiments.bases import fit_base
+from openfate_lab.experiments.openworld import (
+    gap_closed,
+    make_plans,
+    run_trial,
+    summary,
+    write_summary,
+)
+from openfate_lab.experiments.present import gap_plot
+from openfate_lab.experiments.streaming import Stream, StreamPlan, parse_delay, summarise
+
+LOGISTIC = ("logistic_drop", "logistic_evidence", "logistic_oracle")
+
+
+@pytest.fixture(autouse=True)
+def one_penalty(monkeypatch):
+    monkeypatch.setattr(bases, "PENALTIES", (0.1,))
+    monkeypatch.setattr("openfate_lab.experiments.open_methods.N_DRAWS", 2)
+
+
+def plans(out, **changes):
+    arguments = {"datasets": ["digits"], "observed": [0.3], "methods": LOGISTIC, "trials": 1}
+    return make_plans(**arguments | {"out": out} | changes)
+
+
+def record(seed, observed=0.3, **scores):
+    results = {name: {"metric": "auc", "score": s, "seconds": 1} for name, s in scores.items()}
+    return {"dataset": "d", "observed": observed, "seed": seed, "results": results}
+
+
+def test_a_trial_says_what_was_decided_and_why(tmp_path):
+    (plan,) = plans(tmp_path)
+    results = run_trial(plan)["results"]
+    written = json.loads(plan.path.read_text())
+    assert written["results"] == results
+    assert set(results) == set(LOGISTIC)
+    decision = results["logistic_evidence"]["decision"]
+    assert decision["chosen"].startswith("evidence")
+    assert len(decision["draws"]) == 2
+    drop, evidence, oracle = (results[name]["score"] for name in LOGISTIC)
+    assert drop < evidence < oracle
+
+
+def test_a_finished_trial_is_not_run_again(tmp_path):
+    (plan,) = plans(tmp_path, methods=["logistic_drop"])
+    first = run_trial(plan)
+    assert plan.finished() == first
+    (wider,) = plans(tmp_path, methods=["logistic_drop", "logistic_oracle"])
+    assert wider.finished() is None
+    assert run_trial(wider)["results"]["logistic_drop"] == first["results"]["logistic_drop"]
+
+
+def test_the_gap_closed_is_summed_over_cells_and_harms_are_named():
+    up = [record(s, 0.3, lightgbm_drop=0.5, lightgbm_evidence=0.6 + s / 100, lightgbm_oracle=0.7)
+          for s in (0, 1)]  # fmt: skip
+    down = [record(s, 0.5, lightgbm_drop=0.6, lightgbm_evidence=0.58, lightgbm_oracle=0.7)
+            for s in (0, 1)]  # fmt: skip
+    gaps = gap_closed([*up, *down])
+    assert [cell["gain"] for cell in gaps["cells"]] == pytest.approx([0.105, -0.02])
+    assert gaps["cells"][0]["closed"] == pytest.approx(0.105 / 0.2)
+    (pooled,) = gaps["pooled"]
+    assert pooled["closed"] == pytest.approx(0.085 / 0.3)
+    assert pooled["n_cells"] == pooled["n_trials"] == 2
+    assert [(harm["observed"], harm["harm"]) for harm in gaps["harms"]] == [(0.5, True)]
+
+
+def test_a_small_or_noisy_loss_is_no_harm():
+    small = [record(s, lightgbm_drop=0.5, lightgbm_evidence=0.498, lightgbm_oracle=0.5)
+             for s in (0, 1)]  # fmt: skip
+    noisy = [record(s, 0.5, lightgbm_drop=0.5, lightgbm_evidence=0.49 + 0.02 * s,
+                    lightgbm_oracle=0.6) for s in (0, 1)]  # fmt: skip
+    gaps = gap_closed([*small, *noisy])
+    assert gaps["harms"] == []
+    assert gaps["cells"][0]["closed"] is None  # there is no gap to close
+
+
+def test_summary_and_figure_stand_beside_the_trials(tmp_path):
+    all_plans = plans(tmp_path)
+    records = [run_trial(plan) for plan in all_plans]
+    paths = write_summary(all_plans)
+    assert [path.name for path in paths] == ["summary.json", "openworld.png", "openworld.svg"]
+    content = json.loads(paths[0].read_text())
+    assert content["rows"] == summary(all_plans, records)["rows"]
+    assert content["gap_closed"]["pooled"][0]["base"] == "logistic"
+
+
+def test_a_gap_that_is_noise_has_no_bar():
+    cell = {"base": "b", "dataset": "d", "standard_error": 0.01, "gain": 0.0}
+    cells = [cell | {"observed": 0.3, "gap": 0.1, "closed": 0.5},
+             cell | {"observed": 0.8, "gap": 0.001, "closed": 40.0}]  # fmt: skip
+    figure = gap_plot(cells, [])
+    (axis,) = figure.axes
+    assert len(axis.patches) == 1
+    assert [text.get_text() for text in axis.texts] == ["no gap"]
+
+
+@pytest.mark.parametrize("name", bases.BASES)
+def test_every_base_gives_probabilities_of_all_classes(name):
+    pytest.importorskip({"logistic": "sklearn"}.get(name, name))
+    X = MultiHot.from_rows([[0], [1], [0, 2], [1, 2]] * 20, 3)
+    y = np.array([0, 1, 0, 1] * 20)
+    model = fit_base(name, (X, y), 3, validation=(X, y))  # no row has class 2
+    P = model(X)
+    assert P.shape == (80, 3)
+    np.testing.assert_allclose(P.sum(1), 1)
+    assert (P.argmax(1) == y).all()
+    again = fit_base(name, (X, y), 3, tuned=model.tuned)
+    np.testing.assert_allclose(again(X), P, atol=1e-6)
+
+
+def test_a_base_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "catboost", None)
+    X = MultiHot.from_rows([[0], [1]], 2)
+    with pytest.raises(OpenFATEError, match=r"need catboost: pip install 'openfate\[peers\]'"):
+        fit_base("catboost", (X, np.array([0, 1])), 2, tuned=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"datasets": []}, "--datasets is empty: name one or more."),
+        ({"datasets": ["digits", "flights"]}, "--datasets flights is in time order and digits is"),
+        ({"methods": ["lightgbm_drops"]}, "Did you mean lightgbm_drop?"),
+        ({"methods": ["late_labels"]}, "--methods late_labels: unknown"),
+        ({"datasets": ["flights"]}, "--methods logistic_drop: unknown; choose from drop, evide"),
+        ({"datasets": ["flights"], "methods": None, "base": "ridge"}, "--base ridge: unknown"),
+        ({"novelty": "rows"}, "--novelty rows: unknown; choose from values, columns."),
+        ({"datasets": ["flights"], "methods": None, "label_delay": "soon"}, "--label-delay soon"),
+    ],
+)
+def test_bad_plans_are_refused_before_anything_is_written(tmp_path, changes, message):
+    with pytest.raises(InputError) as caught:
+        plans(tmp_path, **changes)
+    assert message in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5d", 129_600)])
+def test_delays_have_units(text, seconds):
+    assert parse_delay(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "d", "-1d", "5", "nand", "infd"])
+def test_delays_without_sense_are_refused(text):
+    with pytest.raises(InputError, match="such as 30m, 6h or 1d"):
+        parse_delay(text)
+
+
+# ---- streams -----------------------------------------------------------------------------------
+
+
+def log(seed=0, n_rows=3000, shift=1.5):
+    """Rows of one old and one campaign feature; campaigns come and go, each with its own rate."""
+    rng = np.random.default_rng(seed)
+    old = rng.integers(4, size=n_rows)
+    campaign = np.arange(n_rows) // 120 + 4
+    effect = rng.normal(0, shift, campaign.max() + 1)
+    p = 1 / (1 + np.exp(1 - 0.5 * old - effect[campaign]))
+    y = (rng.random(n_rows) < p).astype(np.int64)
+    X = MultiHot.from_fixed(np.stack([old, campaign], 1), int(campaign.max()) + 1)
+    field_of = np.repeat([0, 1], [4, X.n_features - 4]).astype(np.int32)
+    time = np.arange(n_rows, dtype=np.float64)
+    return Dataset("log", X, y, ("0", "1"), ("a", "b"), field_of, "auc", "0" * 64, time)
+
+
+def test_late_labels_learn_what_no_training_row_showed():
+    stream = Stream(log(), "logistic", delay=20.0, min_rows=3)
+    drop, late = stream.result("drop"), stream.result("late_labels")
+    assert late["score"] > drop["score"] + 0.03
+    assert late["label_alpha"] in (5.0, 10.0, 20.0, 50.0)
+
+
+def test_labels_that_never_come_change_nothing():
+    stream = Stream(log(), "logistic", delay=1e9, min_rows=3)
+    never = stream.run(stream.labelled, stream.n_train, 3000)
+    assert np.array_equal(never, stream.run(stream.unlabelled, stream.n_train, 3000))
+
+
+def test_a_prediction_knows_nothing_of_its_own_chunk_or_later():
+    data = log()
+    y = data.y.copy()
+    y[1500:] = 1 - y[1500:]
+    other = Dataset(*(getattr(data, name) if name != "y" else y for name in data.__dict__))
+    streams = [Stream(d, "logistic", delay=0.0, min_rows=3) for d in (data, other)]
+    one, two = (s.run(streams[0].labelled, s.n_train, 3000) for s in streams)
+    until = 1500 - streams[0].n_train
+    assert np.array_equal(one[:until], two[:until])
+    assert not np.array_equal(one[until:], two[until:])
+
+
+def test_rare_features_count_as_new():
+    data = log()
+    few, many = (Stream(data, "logistic", 0.0, min_rows) for min_rows in (1, 61))
+    assert few.old.n_features == many.old.n_features + 1  # the third campaign has 60
+
+
+def test_data_without_times_cannot_stream():
+    data = Dataset(*(log().__dict__ | {"time": None}).values())
+    with pytest.raises(InputError, match="log has no times: it cannot stream"):
+        Stream(data, "logistic", 0.0, 3)
+
+
+def test_a_stream_is_recorded_and_summed_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("openfate_lab.experiments.streaming._load", lambda name, data: log())
+    plan = StreamPlan("flights", ("drop", "late_labels"), tmp_path, None, "logistic", 20.0)
+    record = run_trial(plan)
+    assert plan.finished() == record
+    drop, late = summarise([record])
+    assert (drop["lift"], drop["method"], drop["base"]) == (0.0, "drop", "logistic")
+    assert late["lift"] == pytest.approx(late["mean"] - drop["mean"])
+    (path,) = write_summary([plan])
+    assert json.loads(path.read_text())["rows"] == [drop, late]
+
+
+def test_the_command_prints_rows_and_gaps_as_json(tmp_path):
+    command = [sys.executable, "-c", "from openfate.cli import main; main()", "experiment"]
+    flags = ["--datasets", "digits", "--observed", "0.5", "--methods", "logistic_drop",
+             "--trials", "2", "--json", "--out", str(tmp_path)]  # fmt: skip
+    done = subprocess.run([*command, "openworld", *flags], capture_output=True, check=True)
+    content = json.loads(done.stdout)
+    assert content["experiment"] == "openworld"
+    (row,) = content["rows"]
+    assert (row["dataset"], row["observed"], row["n_trials"]) == ("digits", 0.5, 2)
+    assert content["gap_closed"] == {"cells": [], "pooled": [], "harms": []}

@@ -1,0 +1,113 @@
+"""Files that a person edited: each is shown or left out by name, and never ends the report."""
+
+import json
+import os
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from spoiling import spoilt
+
+from openfate.errors import InputError
+from openfate_lab.report import build, page
+from report.folders import write, write_run
+
+RESULTS = Path(__file__).parents[2] / "results"
+FILES = [
+    "uci/default/summary.json",
+    "uci/default/gene/observed-0.3/seed-0/trial.json",
+    "ctr/summary.json",
+    "ctr/flights/nn/kshot/seed-0/trial.json",
+    "map/default/summary.json",
+    "generalization/theory/summary.json",
+    "openworld/batch/summary.json",
+    "openworld/stream/summary.json",
+    "scalability/scalability.json",
+    "prepare/criteo-5m.json",
+    "bench/train-cpu.json",
+    "bench/gpu-engine.json",
+]
+
+
+MANY = ("results", "splits", "rows", "new_cells", "chosen", "tried", "kernels", "parts_ms")
+
+
+def few(content, n=2):
+    """The content with two of what is many and alike."""
+    if isinstance(content, list):
+        return [few(inner) for inner in content[:n]]
+    if not isinstance(content, dict):
+        return content
+    kept = {key: inner for key, inner in content.items() if key not in ("settings", "versions")}
+    for key in MANY:
+        if isinstance(kept.get(key), dict):
+            kept[key] = dict(islice(kept[key].items(), n))
+    return {key: few(inner) for key, inner in kept.items()}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_thing_wrong_never_ends_the_report(tmp_path, name):
+    results = tmp_path / "results"
+    write(results / "bench" / "a.json", {"rows": [{"case": "a", "ratio": 2.0}]})
+    content = few(json.loads((RESULTS / name).read_text()))
+    if name.endswith("trial.json"):
+        write_run(results / name.split("/")[0] / "default", 0.1)
+    shown = 0
+    for key in spoilt(content):
+        write(results / name, content)
+        try:
+            built = build([results])
+            page(built)
+        except Exception as error:
+            pytest.fail(f"{key} of {name} ended the report: {error!r}")
+        assert all(f"results/{name}: " in told for told in built.unread)
+        shown += not built.unread
+    assert shown > 5
+
+
+def test_what_is_left_out_is_told_by_file_and_key(tmp_path):
+    write_run(tmp_path / "results" / "uci" / "default", 0.1)
+    path = tmp_path / "results" / "uci" / "default" / "gene" / "observed-0.3" / "seed-0"
+    write(path / "trial.json", {"dataset": "gene", "observed": 0.3, "seed": 0})
+    write(tmp_path / "results" / "map" / "summary.json", {"rows": [{"mean": "high"}]})
+    (tmp_path / "results" / "ctr").mkdir()
+    (tmp_path / "results" / "ctr" / "summary.json").write_text("")
+    built = build([tmp_path / "results"])
+    assert built.unread == [
+        "results/ctr/summary.json: not JSON that can be read",
+        "results/map/summary.json: rows[0].mean is 'high', not a number",
+        "results/uci/default/gene/observed-0.3/seed-0/trial.json: results is missing",
+    ]
+    assert "rows[0].mean is &#x27;high&#x27;, not a number; left out" in page(built)
+
+
+def test_nothing_but_unreadable_files_is_refused_with_their_fault(tmp_path):
+    write(tmp_path / "results" / "summary.json", {"rows": 3})
+    with pytest.raises(InputError, match=r"results/summary.json: rows is 3, not a list"):
+        build([tmp_path / "results"])
+
+
+def test_folders_and_files_that_cannot_be_opened_are_told(tmp_path, monkeypatch):
+    """Root may open anything, so refusal is played here."""
+    write_run(tmp_path / "results" / "uci" / "default", 0.1)
+    write(tmp_path / "results" / "map" / "summary.json", {"rows": []})
+    write(tmp_path / "results" / "ctr" / "summary.json", {"rows": []})
+    scan, read = os.scandir, Path.read_text
+
+    def scandir(path):
+        if Path(path).name == "map":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    def read_text(path, **more):
+        if "ctr" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, **more)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(Path, "read_text", read_text)
+    built = build([tmp_path / "results"])
+    assert built.unread == [
+        "results/map: cannot be opened",
+        "results/ctr/summary.json: cannot be opened",
+    ]
