@@ -127,7 +127,14 @@ class FeatureBank:
 
     # ---- predicting ----------------------------------------------------------------------------
 
-    def outputs(self, frame: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
+    def outputs(
+        self,
+        frame: Any,
+        graph: Graph = "auto",
+        new_features: Use = "use",
+        *,
+        policies: Policies | None = None,
+    ) -> Floats:
         """Predict rows; never changes the bank.
 
         Parameters
@@ -142,6 +149,8 @@ class FeatureBank:
             "batch" for features that the state has never seen, "state" for the rest.
         new_features
             "drop" leaves new features out, as a closed-world model would.
+        policies
+            What to do with what is new or missing in these rows; by default the bank's.
 
         Returns
         -------
@@ -154,7 +163,7 @@ class FeatureBank:
             if new_features == "drop":
                 X, field_of = self.encoder.encode(table), self.encoder.field_of
                 return self.base.outputs(table, X, field_of, drop_new=True)
-            bank = self.prepared(table, graph)
+            bank = self.prepared(table, graph, policies)
             return bank.predicted(table, bank.encoder.encode(table))
 
     def predicted(self, table: Table, X: MultiHot, votes: Floats | None = None) -> Floats:
@@ -185,17 +194,21 @@ class FeatureBank:
             e = e + self.evidence.evidence(_only(new, own), P0 if votes is None else votes)
         return combine(P, e, self.evidence.state.kind)
 
-    def prepared(self, table: Table, graph: Graph) -> FeatureBank:
+    def prepared(self, table: Table, graph: Graph, policies: Policies | None = None) -> FeatureBank:
         """The bank that predicts these rows: itself, or a copy that has looked at them."""
         if graph not in ("auto", "state", "batch"):
             raise InputError(f"graph={graph!r} is unknown: choose 'auto', 'state' or 'batch'.")
         if graph == "state":
-            enforce(self.encoder, table, self.policies, self.overrides)
+            enforce(self.encoder, table, policies or self.policies, self.overrides)
             return self
-        return self.lookahead([table], graph)
+        return self.lookahead([table], graph, policies=policies)
 
     def lookahead(
-        self, frames: Iterable[Any], graph: Literal["auto", "batch"] = "auto"
+        self,
+        frames: Iterable[Any],
+        graph: Literal["auto", "batch"] = "auto",
+        *,
+        policies: Policies | None = None,
     ) -> FeatureBank:
         """Copy the bank and let the copy see the rows of the frames, as `outputs` does with its.
 
@@ -211,7 +224,7 @@ class FeatureBank:
             bank = self
             for frame in frames:
                 table = self.table(frame)
-                grown = bank.grown(table)
+                grown = bank.grown(table, policies)
                 X = grown.encode(table)
                 only = np.ones(X.n_features, dtype=bool)
                 if graph == "auto":
@@ -235,7 +248,14 @@ class FeatureBank:
 
     # ---- learning without training -------------------------------------------------------------
 
-    def observe(self, frame: Any, y: NDArray[Any] | None = None, *, seen: bool = False) -> None:
+    def observe(
+        self,
+        frame: Any,
+        y: NDArray[Any] | None = None,
+        *,
+        seen: bool = False,
+        policies: Policies | None = None,
+    ) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
 
         The model is not trained.  A frame that raises an error leaves the bank as it was.
@@ -246,10 +266,12 @@ class FeatureBank:
             Labels, where they have come: (N,) class numbers, (N, K) labels, (N,) numbers.
         seen
             Whether these rows were observed before, without labels.
+        policies
+            What to do with what is new or missing in these rows; by default the bank's.
         """
         with self.lock:
             table = self.table(frame)
-            grown = self.grown(table)
+            grown = self.grown(table, policies)
             X = grown.encode(table)
             self._add(table, X, grown.field_of, y=y, seen=seen)
             self.encoder = grown
@@ -278,9 +300,9 @@ class FeatureBank:
         if self.evidence is not None and P0 is not None:
             self.evidence.observe(_new_part(counted, self.n_observed), P0, y, seen=seen)
 
-    def grown(self, table: Table) -> Encoder:
+    def grown(self, table: Table, policies: Policies | None = None) -> Encoder:
         """The encoder with ids for what the policies let in; the bank is not changed."""
-        allowed = enforce(self.encoder, table, self.policies, self.overrides)
+        allowed = enforce(self.encoder, table, policies or self.policies, self.overrides)
         wanted = Schema.from_frame(
             table.select(allowed.columns),
             overrides=self.overrides,
@@ -288,11 +310,12 @@ class FeatureBank:
         )
         return self.encoder.grown(table, wanted, columns=allowed.columns, values=allowed.values)
 
-    def schema_report(self, frame: Any) -> SchemaReport:
+    def schema_report(self, frame: Any, *, policies: Policies | None = None) -> SchemaReport:
         """Tell which columns and values of a frame are new, missing or known, and what follows."""
         with self.lock:
             table = self.table(frame)
-            return compare(self.encoder, table, self.policies, self.overrides, note=self.how())
+            policies = policies or self.policies
+            return compare(self.encoder, table, policies, self.overrides, note=self.how())
 
     def how(self) -> str:
         """How new features are used, and what a probe said to that, in a sentence or two."""

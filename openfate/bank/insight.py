@@ -15,13 +15,18 @@ from numpy.typing import NDArray
 from openfate.bank.bank import FeatureBank, Graph
 from openfate.bank.bases import Floats, Network, Task
 from openfate.errors import InputError
-from openfate.table import MultiHot, Scale
+from openfate.table import MultiHot, Policies, Scale
 
 __all__ = ["contributions", "describe", "describe_value", "nearest"]
 
 
 def contributions(
-    bank: FeatureBank, frame: Any, graph: Graph = "auto", rows: Sequence[int] | None = None
+    bank: FeatureBank,
+    frame: Any,
+    graph: Graph = "auto",
+    rows: Sequence[int] | None = None,
+    *,
+    policies: Policies | None = None,
 ) -> dict[str, list[Any]]:
     """How much each feature of each row moved its output.
 
@@ -34,14 +39,18 @@ def contributions(
         Columns of equal length: row, output, field, value, new, effect.
     """
     with bank.lock:
-        return _contributions(bank, frame, graph, rows)
+        return _contributions(bank, frame, graph, rows, policies)
 
 
 def _contributions(
-    bank: FeatureBank, frame: Any, graph: Graph, rows: Sequence[int] | None
+    bank: FeatureBank,
+    frame: Any,
+    graph: Graph,
+    rows: Sequence[int] | None,
+    policies: Policies | None,
 ) -> dict[str, list[Any]]:
     table = bank.table(frame)
-    bank = bank.prepared(table, graph)
+    bank = bank.prepared(table, graph, policies)
     X, field_of = bank.encoder.encode(table), bank.encoder.field_of
     P0, P = bank.base.outputs(table, X, field_of, drop_new=True), bank.predicted(table, X)
     at = np.arange(X.n_rows) if rows is None else np.asarray(rows, dtype=np.intp)

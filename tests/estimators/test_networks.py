@@ -12,7 +12,7 @@ import torch
 from openfate.bank import FeatureBank, Network, nearest
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
-from openfate.estimators.recipes import model_of
+from openfate.estimators.networks import model_of
 from openfate.graph import Bipartite
 from openfate.models import DCN, FATE, MLP, DeepFM, GraphSAGE, RunningFATE, WideDeep
 from openfate.table import Encoder, MultiHot, Schema

@@ -14,25 +14,15 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
-from openfate.bank import EVIDENCE_KIND, FeatureBank, Floats, Graph, Task, Use, Wrapped, used_part
+from openfate.bank import EVIDENCE_KIND, FeatureBank, Floats, Wrapped, used_part
 from openfate.errors import InputError
-from openfate.estimators.inputs import (
-    Target,
-    as_predicted,
-    class_target,
-    number_target,
-    open_table,
-    seed_of,
-    split,
-    target_name,
-    unchanged_on_error,
-)
-from openfate.estimators.recipes import pooling_of
-from openfate.estimators.using import BankEstimator
+from openfate.estimators.estimator import BankClassifier, BankEstimator, BankRegressor
+from openfate.estimators.target import Target, read_known_classes, split_rows
+from openfate.estimators.usage import pooling_of
 from openfate.openworld import (
     NONE,
     Decision,
@@ -44,15 +34,14 @@ from openfate.openworld import (
     judge,
     label_candidates,
 )
-from openfate.table import Encoder, Field, MultiHot, Policies, Policy, Schema, Table
+from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
 
 __all__ = ["OpenWorldClassifier", "OpenWorldRegressor"]
 
 
-class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
+class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
-    bank_: FeatureBank
     estimator_: Any
 
     def __init__(
@@ -86,62 +75,55 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         if hasattr(self.estimator, "__sklearn_tags__"):  # a booster read back has none
             tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
-        tags.input_tags.string = True
         return tags
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def _fit(self, table: Table, target: Target, y: Any, weight: ArrayLike | None) -> Self:
-        if isinstance(self.exclude, str):
-            raise InputError(f"exclude={self.exclude!r} is one text: give a list of columns.")
-        policies = Policies(self.new_columns, self.new_values, self.missing_columns)
-        overrides = self.schema if isinstance(self.schema, Schema) else Schema(self.schema or ())
+    def _fit(self, table: Table, target: Target, sample_weight: ArrayLike | None) -> Self:
+        if target.task == "multilabel":
+            raise InputError(f"{type(self).__name__} takes one target; fit one for each label.")
+        y = target.original
+        policies, overrides, exclude = self._policies, self._overrides, self._excluded
         known = table.select(self._trained_on(table))
-        seed = seed_of(self.random_state)
+        seed = self._draw_seed()
         encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
         rows = used_part(known)
         _check_text(self.estimator, known)
-        check_consistent_length(y, weight)
+        check_consistent_length(y, sample_weight)
         pooling, decision = self.pooling, None
         if pooling is None:
             takes_weights = not self.prefit or has_fit_parameter(self.estimator, "sample_weight")
-            fit = _fit_of(self.estimator, rows, y, target, weight if takes_weights else None)
+            fit = _fit_of(self.estimator, rows, y, target, sample_weight if takes_weights else None)
             decision = self._probe(fit, target, encoder.encode(known), encoder.field_of, seed)
             pooling = pooling_of(decision)
         fitted = self.estimator
         if not self.prefit:
-            fitted = clone(self.estimator).fit(rows, y, **_weights(weight))
+            fitted = clone(self.estimator).fit(rows, y, **_weights(sample_weight))
         self.estimator_ = fitted
         columns = list(known.columns) if hasattr(self, "feature_names_in_") else []
         numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
         base = Wrapped(fitted, columns, encoder.n_features, target.task, numbers)
-        kind = EVIDENCE_KIND[target.task]
-        evidence = LiveEvidence(base.n_outputs, kind, pooling)
-        classes = () if target.task == "regression" else tuple(fitted.classes_)
         self.bank_ = FeatureBank(
             encoder,
             base,
-            classes,
+            () if target.task == "regression" else tuple(fitted.classes_),
             embeddings=False,
-            evidence=evidence,
+            evidence=LiveEvidence(base.n_outputs, EVIDENCE_KIND[target.task], pooling),
             policies=policies,
-            exclude=(*self.exclude, *self._target),
+            exclude=(*exclude, *self._target_name),
             overrides=overrides,
         )
         self.bank_.observe(known)
-        self.bank_.meta.update(
-            kind=type(self).__name__,
-            n_rows=table.n_rows,
-            n_features_in=self.n_features_in_,
+        self._describe(
             columns=columns,
-            classes_dtype=str(np.array(classes).dtype),
+            n_rows=table.n_rows,
             decision=None if decision is None else decision.to_json(),
         )
         return self
 
     def _trained_on(self, table: Table) -> list[str]:
         """The columns of the wrapped model: its own where it is fitted and names them."""
-        names = [name for name in table.columns if name not in set(self.exclude)]
+        names = [name for name in table.columns if name not in self._excluded]
         own = getattr(self.estimator, "feature_names_in_", None) if self.prefit else None
         if own is None or not hasattr(self, "feature_names_in_"):
             return names
@@ -159,15 +141,14 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         seed: int,
     ) -> Decision:
         share = 0.5 if self.prefit else self.validation_share
-        parts = split(target, share, seed)
-        if not len(parts.validation) or len(np.unique(field_of)) < 2:
+        training, validation = split_rows(target, share, seed)
+        if not len(validation) or len(np.unique(field_of)) < 2:
             return Decision(NONE, "there are too few rows or columns for a probe", {}, [])
         if not hasattr(self.estimator, "get_params"):
             return Decision(NONE, "a model read from a bundle cannot be fitted again", {}, [])
-        spared = target.select(parts.validation)
-        labels = as_predicted(spared)
+        outcomes = target.select(validation).outcomes
         kind = EVIDENCE_KIND[target.task]
-        X_validation = X.select_rows(parts.validation)
+        X_validation = X.select_rows(validation)
 
         def views() -> Iterator[tuple[View, float]]:
             rng = np.random.default_rng([seed, 3])
@@ -175,24 +156,24 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
             for hidden in hidden_shares(None, self.n_draws):
                 n_hidden = min(max(1, round(hidden * len(fields))), len(fields) - 1)
                 chosen = rng.choice(fields, n_hidden, replace=False)
-                P0 = fit([int(at) for at in chosen], parts.training)[parts.validation]
+                P0 = fit([int(at) for at in chosen], training)[validation]
                 new = np.flatnonzero(np.isin(field_of, chosen))
                 yield View(_always(P0), X, X_validation.select_features(new), kind), hidden
 
-        also = label_candidates(labels)
-        return judge(views(), labels, evidence_candidates(), also=also, every_size=True)
+        also = label_candidates(outcomes)
+        return judge(views(), outcomes, evidence_candidates(), also=also, every_size=True)
 
-    def _restore(self, bank: FeatureBank) -> Self:
-        """Become the fitted estimator whose bank was read from a bundle."""
+    @classmethod
+    def _from_bank(cls, bank: FeatureBank) -> Self:
+        """A wrapper around the model that was read back; its own parameters are not kept."""
         assert isinstance(bank.base, Wrapped)
-        self.bank_, self.estimator_ = bank, bank.base.estimator
-        self.n_features_in_ = int(bank.meta["n_features_in"])
-        if bank.meta["columns"]:
-            self.feature_names_in_ = np.array(bank.meta["columns"], dtype=object)
-        return self
+        model, policies = bank.base.estimator, bank.policies.to_dict()
+        wrapper = cls(model, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies)
+        wrapper.estimator_ = model
+        return wrapper._restore(bank)
 
 
-class OpenWorldClassifier(ClassifierMixin, _OpenWorld):  # type: ignore[misc]
+class OpenWorldClassifier(BankClassifier, OpenWorldEstimator):
     """Any classifier with `predict_proba`, and new columns and values on top.
 
     Rows without anything new are predicted by the wrapped model alone, to the last bit.
@@ -229,51 +210,20 @@ class OpenWorldClassifier(ClassifierMixin, _OpenWorld):  # type: ignore[misc]
     (50, 2)
     """
 
-    classes_: NDArray[Any]
-
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the wrapped model (unless `prefit`) and probe what new columns are worth to it."""
+    def _read_target(self, y: Any, n_rows: int) -> Target:
         _check_has(self.estimator, "predict_proba")
-        with unchanged_on_error(self):
-            table = open_table(self, X, reset=True)
-            target = class_target(y, table.n_rows)
-            if target.task == "multilabel":
-                raise InputError("OpenWorldClassifier takes one target; fit one for each label.")
-            self._target = target_name(y, table)
-            labels = np.array(target.classes)[target.y]
-            if self.prefit:
-                target = self._own_classes(labels)
-            self.classes_ = np.array(target.classes)
-            return self._fit(table, target, labels, sample_weight)
-
-    def _own_classes(self, labels: NDArray[Any]) -> Target:
-        """The target with the classes of the fitted model, whichever of them these rows have."""
+        target = super()._read_target(y, n_rows)
+        if not self.prefit or target.task == "multilabel":
+            return target
         if not hasattr(self.estimator, "classes_"):
             raise InputError(
                 f"prefit=True, but {type(self.estimator).__name__} is not fitted: fit it first."
             )
-        classes = np.asarray(self.estimator.classes_)
-        unknown = [name for name in np.unique(labels).tolist() if name not in classes.tolist()]
-        if unknown:
-            raise InputError(
-                f"y holds {unknown[0]!r}, which the fitted model does not know; its classes are "
-                f"{', '.join(map(repr, classes.tolist()[:10]))}."
-            )
-        codes = np.array([classes.tolist().index(name) for name in labels.tolist()])
-        task: Task = "binary" if len(classes) == 2 else "multiclass"
-        return Target(task, codes, tuple(classes))
-
-    def predict_proba(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
-        """Probabilities (N, C); see `FATEClassifier.predict_proba`."""
-        return self._outputs(X, graph, new_features)
-
-    def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> NDArray[Any]:
-        """The likeliest class of each row."""
-        p = self._outputs(X, graph, new_features)
-        return np.asarray(self.classes_[p.argmax(axis=1)])
+        self.classes_ = np.asarray(self.estimator.classes_)
+        return read_known_classes(target.original, n_rows, list(self.classes_))
 
 
-class OpenWorldRegressor(RegressorMixin, _OpenWorld):  # type: ignore[misc]
+class OpenWorldRegressor(BankRegressor, OpenWorldEstimator):
     """Any regressor, and new columns and values on top; see `OpenWorldClassifier`.
 
     Examples
@@ -285,18 +235,6 @@ class OpenWorldRegressor(RegressorMixin, _OpenWorld):  # type: ignore[misc]
     >>> reg.predict(rows.assign(city=["Rome", "Oslo"] * 25)).shape
     (50,)
     """
-
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit the wrapped model (unless `prefit`) and probe what new columns are worth to it."""
-        with unchanged_on_error(self):
-            table = open_table(self, X, reset=True)
-            target = number_target(y, table.n_rows)
-            self._target = target_name(y, table)
-            return self._fit(table, target, as_predicted(target), sample_weight)
-
-    def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
-        """Numbers (N,)."""
-        return self._outputs(X, graph, new_features)[:, 0]
 
 
 def _check_has(estimator: Any, method: str) -> None:
