@@ -37,7 +37,7 @@ def inspect(
     bank = FeatureBank.load(bundle)
     classes = [class_text(name) for name in bank.classes]
     if feature is None:
-        result = {**describe(bank), "classes": classes, "how": bank.how()}
+        result = {**describe(bank), "classes": classes, "how": bank.describe_usage()}
     else:
         result = nearest_to(bank, *_feature_in(feature, bank), nearest)
         effects = result["effect"].values()

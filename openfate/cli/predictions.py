@@ -49,9 +49,11 @@ def check_kept(out: Path, types: Mapping[str, pl.DataType]) -> None:
             ) from None
 
 
-def predicted(bank: FeatureBank, batch: Batch, keep: Sequence[str]) -> pl.DataFrame:
+def predicted(
+    bank: FeatureBank, batch: Batch, keep: Sequence[str], exclude: Sequence[str]
+) -> pl.DataFrame:
     """Predict a batch by the state: row, prediction, a probability for each class, kept columns."""
-    outputs = bank.outputs(batch.rows, "state")
+    outputs = bank.predict(batch.rows, graph="state", exclude=exclude)
     found = [pl.Series(batch.numbers)]
     if bank.task == "regression":
         wanted = ["row", "prediction"]

@@ -50,7 +50,7 @@ class TableOf:
     Parameters
     ----------
     bank
-        Its `exclude` is widened by the columns of the labels and by `exclude`.
+        Not changed.
     target
         --target; by default what `fit` was told.
     labelled
@@ -75,9 +75,10 @@ class TableOf:
         self.labels = self._labels(memory.get("target"))
         self.file.check_columns(self.keep, "--keep")
         self.file.check_columns(self.exclude, "--exclude")
-        unused = [*self.exclude, *(self.labels.columns if self.labels is not None else ())]
-        self.bank.exclude = tuple(dict.fromkeys([*self.bank.exclude, *unused]))
-        self.columns = [name for name in self.file.types if name not in self.bank.exclude]
+        labels = self.labels.columns if self.labels is not None else ()
+        self.unused = tuple(dict.fromkeys([*self.bank.exclude, *self.exclude, *labels]))
+        self.overrides = self.bank.overrides
+        self.columns = [name for name in self.file.types if name not in self.unused]
         if not self.columns:
             raise InputError(f"{self.path}: it has no column that the model may use.")
         if not any(name in self.bank.encoder.schema for name in self.columns):
@@ -99,9 +100,9 @@ class TableOf:
         return read_labels(remembered, self.file.types)
 
     def declare_new_columns(self) -> None:
-        """Tell the bank what the file's new columns are, from the whole file.
+        """Find out what the file's new columns are, from the whole file, for `overrides`.
 
-        Otherwise it would guess kinds and bounds from the first batch that has the column.
+        Otherwise the bank would guess kinds and bounds from the first batch that has the column.
         """
         fields = self.file.survey(
             self.new_columns,
@@ -110,7 +111,7 @@ class TableOf:
             self.bank.meta.get("numeric", "buckets"),
         )
         others = [entry for entry in self.bank.overrides if entry.name not in fields]
-        self.bank.overrides = Schema([*others, *fields])
+        self.overrides = Schema([*others, *fields])
 
     def batches(self, size: int) -> Iterator[Batch]:
         """The rows, `size` at a time."""

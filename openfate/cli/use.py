@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,6 +31,7 @@ from openfate.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
     from openfate.bank import FeatureBank
@@ -70,7 +74,7 @@ def predict(
         check_kept(out, {name: table.file.types[name] for name in table.keep})
         ready = _looked_ahead(table, graph, batch_rows)
         frames = (
-            predicted(ready, batch, table.keep)
+            predicted(ready, batch, table.keep, table.unused)
             for batch in counted(table.batches(batch_rows), "predicting")
         )
         n_rows = write_predictions(frames, out)
@@ -78,7 +82,7 @@ def predict(
         "rows": n_rows,
         "new_columns": table.new_columns,
         "new_features": ready.encoder.n_features - bank.encoder.n_features,
-        "how": bank.how(),
+        "how": bank.describe_usage(),
         "out": str(out),
     }
     print(json.dumps(result) if as_json else _described_predictions(result, graph))
@@ -115,7 +119,6 @@ def observe(
         with updating(bundle):
             bank = FeatureBank.load(bundle)
             before = describe(bank)
-            settings = bank.exclude, bank.overrides
             kind: Literal["some", "none"] = "some" if labelled else "none"
             table = TableOf(bank, rows, where, null or (), target, kind, exclude=names_in(exclude))
             if seen and table.labels is None:
@@ -123,11 +126,10 @@ def observe(
             table.declare_new_columns()
             n_rows = n_labels = n_unknown = 0
             for batch in counted(table.batches(batch_rows), "observing"):
-                known, unknown = _observe(bank, batch, seen)
+                known, unknown = _observe(table, batch, seen)
                 n_labels, n_unknown = n_labels + known, n_unknown + unknown
                 n_rows += len(batch)
             table.remember_types(table.new_columns)
-            bank.exclude, bank.overrides = settings
             bank.save(bundle, overwrite=True)
     result = {
         "bundle": str(bundle),
@@ -170,8 +172,9 @@ def evaluate(
         for batch in counted(table.batches(batch_rows), "evaluating"):
             y, known = _truth(bank, batch)
             n_unknown += int((~known).sum())
-            used.append(ready.outputs(batch.rows, "state")[known])
-            dropped.append(bank.outputs(batch.rows, "state", "drop")[known])
+            options: dict[str, Any] = {"graph": "state", "exclude": table.unused}
+            used.append(ready.predict(batch.rows, **options)[known])
+            dropped.append(bank.predict(batch.rows, new_features="drop", **options)[known])
             truth.append(y[known])
         if not sum(map(len, truth)):
             raise InputError(f"{rows}: no row has a target that the model knows.")
@@ -184,7 +187,7 @@ def evaluate(
             "target": table.labels.texts,
             "task": bank.task,
             "new_columns": table.new_columns,
-            "how": bank.how(),
+            "how": bank.describe_usage(),
             "new_features": {
                 "used": _scores(bank, np.concatenate(used), y),
                 "dropped": _scores(bank, np.concatenate(dropped), y),
@@ -204,8 +207,21 @@ def _looked_ahead(table: TableOf, graph: str, batch_rows: int) -> FeatureBank:
     if graph == "state":
         return table.bank
     table.declare_new_columns()
-    batches = counted(table.batches(batch_rows), "looking ahead")
-    return table.bank.lookahead((batch.rows for batch in batches), graph)  # type: ignore[arg-type]
+    frames = _Frames(table, batch_rows)
+    options = {"exclude": table.unused, "overrides": table.overrides}
+    return table.bank.lookahead(frames, graph, **options)  # type: ignore[arg-type]
+
+
+@dataclass
+class _Frames:
+    """The batches of a file; may be gone through twice."""
+
+    table: TableOf
+    batch_rows: int
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        batches = counted(self.table.batches(self.batch_rows), "looking ahead")
+        return (batch.rows for batch in batches)
 
 
 def _described_predictions(result: dict[str, Any], graph: str) -> str:
@@ -222,15 +238,17 @@ def _described_predictions(result: dict[str, Any], graph: str) -> str:
 # ---- observing -----------------------------------------------------------------------------------
 
 
-def _observe(bank: FeatureBank, batch: Batch, seen: bool) -> tuple[int, int]:
+def _observe(table: TableOf, batch: Batch, seen: bool) -> tuple[int, int]:
     """Show a batch to the bank, rows without a label apart.
 
     Returns
     -------
         The number of labels, and of those that are no class of the model, which count as none.
     """
+    bank = table.bank
+    observe = partial(bank.observe, exclude=table.unused, overrides=table.overrides)
     if batch.labels is None:
-        bank.observe(batch.rows)
+        observe(batch.rows)
         return 0, 0
     from openfate.cli.labels import complete
 
@@ -238,9 +256,9 @@ def _observe(bank: FeatureBank, batch: Batch, seen: bool) -> tuple[int, int]:
     y, known = _truth(bank, batch.select(has_label))
     has_label[has_label] = known
     if has_label.any():
-        bank.observe(batch.rows.filter(has_label), y[known], seen=seen)
+        observe(batch.rows.filter(has_label), y[known], seen=seen)
     if not seen and not has_label.all():
-        bank.observe(batch.rows.filter(~has_label))
+        observe(batch.rows.filter(~has_label))
     return int(known.sum()), int((~known).sum())
 
 

@@ -131,7 +131,9 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict(self, X: Any, graph: Graph, new_features: Use) -> Floats:
         table = self._read(X)
-        return self.bank_.outputs(table, graph, new_features, policies=self._policies)
+        return self.bank_.predict(
+            table, graph=graph, new_features=new_features, policies=self._policies
+        )
 
     def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
         """Let rows teach the model what is new in them; nothing is trained.

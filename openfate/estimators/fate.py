@@ -34,7 +34,7 @@ from rich.progress import Progress
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight
 
-from openfate.bank import EVIDENCE_KIND, FeatureBank, Network
+from openfate.bank import FeatureBank, Network
 from openfate.errors import InputError
 from openfate.estimators.estimator import (
     BankClassifier,
@@ -53,7 +53,7 @@ from openfate.estimators.networks import (
 )
 from openfate.estimators.scores import task_scores
 from openfate.estimators.target import LabelledRows, Target, read_labels, split_rows
-from openfate.estimators.usage import CAUTIOUS, LABELS_ONLY, pooling_of
+from openfate.estimators.usage import CAUTIOUS, LABELS_ONLY
 from openfate.models import FATE, GraphSAGE, Linear, Pool, RunningFATE
 from openfate.openworld import (
     NONE,
@@ -62,6 +62,7 @@ from openfate.openworld import (
     Novelty,
     Pooling,
     Predict,
+    choose_pooling,
     evidence_candidates,
     hidden_shares,
     label_candidates,
@@ -166,13 +167,13 @@ class FATEEstimator(BankEstimator):
                 on_step=on_step,
                 start=start,
             )
-        pooling, decision = _choose(p, training, validation, field_of, seed, best_epochs)
+        poolings, decision = _choose(p, training, validation, field_of, seed, best_epochs)
         base = _network(models, rows.target)
         if p.strategy == "none":
             return base, None, decision
-        kind = EVIDENCE_KIND[rows.target.task]
-        n_outputs = max(rows.target.n_outputs, 2) if kind == "classes" else rows.target.n_outputs
-        return base, LiveEvidence(n_outputs, kind, pooling), decision
+        task = rows.target.task
+        n_outputs = 2 if task == "binary" else rows.target.n_outputs
+        return base, LiveEvidence(n_outputs, task, *poolings), decision
 
     def _loss(self, target: Target) -> Any:
         return "multilabel" if target.task == "multilabel" else "log_loss"
@@ -227,8 +228,8 @@ class FATEEstimator(BankEstimator):
         """Loss and score of encoded rows, new features ignored; empty for no rows."""
         if not rows.X.n_rows:
             return {}
-        assert isinstance(self.bank_.base, Network)
-        outputs = self.bank_.base.outputs(None, rows.X, self.bank_.encoder.field_of, drop_new=True)
+        assert isinstance(self.bank_.model, Network)
+        outputs = self.bank_.model.predict(rows.X, self.bank_.encoder.field_of)
         scores = task_scores(outputs, rows.target.outcomes, rows.target.task)
         return {name: score for name, score in scores.items() if np.isfinite(score)}
 
@@ -261,14 +262,14 @@ class FATEEstimator(BankEstimator):
     def _refit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
         table, target, weight = _drop_weightless(table, target, weight)
         old, before = self.bank_, self._measure(self._validation)
-        assert isinstance(old.base, Network)
+        assert isinstance(old.model, Network)
         seed = self._draw_seed()
-        encoder = old.grown(old.table(table), self._policies)
+        encoder = old.grow_encoder(table, policies=self._policies)
         rows = LabelledRows(encoder.encode(table), target, weight)
         parts = split_rows(target, self.validation_share, seed)
-        start = grow_members(old.base, encoder.field_of)
+        start = grow_members(old.model, encoder.field_of)
         base, evidence, decision = self._learn(rows, parts, encoder.field_of, seed, start)
-        self.bank_ = old.replaced(encoder, base, evidence)
+        self.bank_ = old.with_model(encoder, base, evidence)
         self.bank_.observe(table, policies=self._policies)
         spared = self._validation
         self._remember(rows, parts[1], decision)
@@ -651,12 +652,14 @@ def _choose(
     field_of: Fields,
     seed: int,
     best_epochs: Sequence[int],
-) -> tuple[Pooling, Decision | None]:
-    """How evidence will be weighed, and the probe's decision where there was one."""
+) -> tuple[tuple[Pooling, Pooling], Decision | None]:
+    """How evidence is weighed (by the state, in a batch), and a probe's decision where asked."""
     if p.strategy != "auto":
-        return CAUTIOUS if p.strategy == "evidence" else LABELS_ONLY, None
+        pooling = CAUTIOUS if p.strategy == "evidence" else LABELS_ONLY
+        return (pooling, pooling), None
     if validation is None:
-        return LABELS_ONLY, Decision(NONE, "there are too few rows for a probe", {}, [])
+        decision = Decision(NONE, "there are too few rows for a probe", {}, [])
+        return choose_pooling(decision), decision
     rng = np.random.default_rng([seed, 5])
     training = training.sample(_PROBE_ROWS, rng)
     validation = validation.sample(_PROBE_VALIDATION, rng)
@@ -666,24 +669,24 @@ def _choose(
         # WHY: epochs are taken over, so that no training has looked at the validation rows.
         models, _, _ = _train(p, replace(training, X=X), fields, seed, epochs=best_epochs)
         network = _network(models, training.target)
-        return lambda X: network.outputs(None, X, fields, drop_new=True)
+        return lambda X: network.predict(X, fields)
 
     with few_threads(training.X.nnz * (p.width or 32)):
         decision = probe(
             fit,
             (training.X, training.target.y),
             (validation.X, outcomes),
-            evidence_candidates(),
+            evidence_candidates(sweeps=(1, 2)),
             also=label_candidates(outcomes),
             hidden=hidden_shares(None, p.n_draws),
             field_of=field_of,
             novelty=p.novelty,
             every_size=True,
             fit_fields=True,
-            kind=EVIDENCE_KIND[training.target.task],
+            task=training.target.task,
             seed=seed,
         )
-    return pooling_of(decision), decision
+    return choose_pooling(decision), decision
 
 
 # ---- small things ------------------------------------------------------------------------------

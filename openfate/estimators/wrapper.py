@@ -18,17 +18,17 @@ from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
-from openfate.bank import EVIDENCE_KIND, FeatureBank, Floats, Wrapped, used_part
+from openfate.bank import FeatureBank, Floats, Wrapped, native_columns
 from openfate.errors import InputError
 from openfate.estimators.estimator import BankClassifier, BankEstimator, BankRegressor
 from openfate.estimators.target import Target, read_known_classes, split_rows
-from openfate.estimators.usage import pooling_of
 from openfate.openworld import (
     NONE,
     Decision,
     LiveEvidence,
     Pooling,
     View,
+    choose_pooling,
     evidence_candidates,
     hidden_shares,
     judge,
@@ -87,15 +87,15 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         known = table.select(self._trained_on(table))
         seed = self._draw_seed()
         encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
-        rows = used_part(known)
+        rows = native_columns(known)
         _check_text(self.estimator, known)
         check_consistent_length(y, sample_weight)
-        pooling, decision = self.pooling, None
-        if pooling is None:
+        decision, poolings = None, (self.pooling, self.pooling)
+        if self.pooling is None:
             takes_weights = not self.prefit or has_fit_parameter(self.estimator, "sample_weight")
             fit = _fit_of(self.estimator, rows, y, target, sample_weight if takes_weights else None)
             decision = self._probe(fit, target, encoder.encode(known), encoder.field_of, seed)
-            pooling = pooling_of(decision)
+            poolings = choose_pooling(decision)
         fitted = self.estimator
         if not self.prefit:
             fitted = clone(self.estimator).fit(rows, y, **_weights(sample_weight))
@@ -108,7 +108,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             base,
             () if target.task == "regression" else tuple(fitted.classes_),
             embeddings=False,
-            evidence=LiveEvidence(base.n_outputs, EVIDENCE_KIND[target.task], pooling),
+            evidence=LiveEvidence(base.n_outputs, target.task, *poolings),
             policies=policies,
             exclude=(*exclude, *self._target_name),
             overrides=overrides,
@@ -147,7 +147,6 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         if not hasattr(self.estimator, "get_params"):
             return Decision(NONE, "a model read from a bundle cannot be fitted again", {}, [])
         outcomes = target.select(validation).outcomes
-        kind = EVIDENCE_KIND[target.task]
         X_validation = X.select_rows(validation)
 
         def views() -> Iterator[tuple[View, float]]:
@@ -158,16 +157,18 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
                 chosen = rng.choice(fields, n_hidden, replace=False)
                 P0 = fit([int(at) for at in chosen], training)[validation]
                 new = np.flatnonzero(np.isin(field_of, chosen))
-                yield View(_always(P0), X, X_validation.select_features(new), kind), hidden
+                yield View(_always(P0), X, X_validation.select_features(new), target.task), hidden
 
         also = label_candidates(outcomes)
-        return judge(views(), outcomes, evidence_candidates(), also=also, every_size=True)
+        return judge(
+            views(), outcomes, evidence_candidates(sweeps=(1, 2)), also=also, every_size=True
+        )
 
     @classmethod
     def _from_bank(cls, bank: FeatureBank) -> Self:
         """A wrapper around the model that was read back; its own parameters are not kept."""
-        assert isinstance(bank.base, Wrapped)
-        model, policies = bank.base.estimator, bank.policies.to_dict()
+        assert isinstance(bank.model, Wrapped)
+        model, policies = bank.model.estimator, bank.policies.to_dict()
         wrapper = cls(model, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies)
         wrapper.estimator_ = model
         return wrapper._restore(bank)
@@ -275,7 +276,7 @@ def _fit_of(
         blank = _constant(rows, hidden)
         some = None if weight is None else np.asarray(weight)[training]
         fitted = clone(estimator).fit(_take(blank, training), y[training], **_weights(some))
-        P = Wrapped(fitted, [], 0, target.task).predictions(blank)
+        P = Wrapped(fitted, [], 0, target.task).predict(blank)
         if target.task == "regression" or len(fitted.classes_) == len(target.classes):
             return P
         every = np.zeros((len(P), len(target.classes)))  # some classes are not in these rows
