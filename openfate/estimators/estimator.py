@@ -6,7 +6,7 @@ their columns are known by place and their number is strict.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +22,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from openfate.bank import FeatureBank, Floats, Graph, Use, contributions
 from openfate.errors import InputError
 from openfate.estimators.target import Target, read_classes, read_labels, read_numbers
-from openfate.table import Policies, Schema, SchemaReport, Table, column_of, read_table
+from openfate.estimators.usage import measure_new_share
+from openfate.table import Encoder, Policies, Schema, SchemaReport, Table, column_of, read_table
 
 __all__ = ["BankClassifier", "BankEstimator", "BankRegressor", "unchanged_on_error"]
 
@@ -30,13 +31,18 @@ __all__ = ["BankClassifier", "BankEstimator", "BankRegressor", "unchanged_on_err
 class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` makes a `FeatureBank`.
 
-    A subclass has the parameters `schema`, `exclude`, `random_state`, `new_columns`, `new_values`
-    and `missing_columns`, and a `_fit`.
+    A subclass has the parameters `schema`, `exclude`, `hidden_share`, `random_state`,
+    `new_columns`, `new_values` and `missing_columns`, and a `_fit`.
     """
 
     bank_: FeatureBank
     n_features_in_: int
     feature_names_in_: NDArray[Any]
+
+    def _store(self, values: Mapping[str, Any]) -> None:
+        """Keep parameters as they are given, as scikit-learn wants it."""
+        for name in self._get_param_names():
+            setattr(self, name, values[name])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -45,7 +51,14 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        unlabelled: Any = None,
+    ) -> Self:
         """Learn from labelled rows.
 
         Parameters
@@ -56,6 +69,10 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             (N,) classes of any type or numbers; of `FATEClassifier` also (N, K) labels of 0 and 1.
         sample_weight
             (N,) how much each row counts.
+        unlabelled
+            Rows such as those to predict, with the columns and values that are new in them.  They
+            tell the probe how much is new (the parameter `hidden_share`, where that is None), and
+            are used for nothing else: nothing is trained on them.
         """
         with unchanged_on_error(self):
             table = self._read(X, reset=True)
@@ -64,12 +81,19 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             name = getattr(y, "name", None)
             is_new = isinstance(name, str) and name and name not in table.columns
             self._target_name = (str(name),) if is_new else ()
-            return self._fit(table, target, sample_weight)
+            later = None if unlabelled is None else self._read(unlabelled)
+            return self._fit(table, target, sample_weight, later)
 
     def _read_target(self, y: Any, n_rows: int) -> Target:
         raise NotImplementedError
 
-    def _fit(self, table: Table, target: Target, sample_weight: ArrayLike | None) -> Self:
+    def _fit(
+        self,
+        table: Table,
+        target: Target,
+        sample_weight: ArrayLike | None,
+        unlabelled: Table | None,
+    ) -> Self:
         raise NotImplementedError
 
     def _read(self, X: Any, *, reset: bool = False) -> Table:
@@ -81,8 +105,6 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             For duplicate names, no rows, arrays of another width, infinite numbers, sparse
             matrices.
         """
-        if not reset:
-            check_is_fitted(self, "bank_")
         if not _has_names(X):
             array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
             columns = {f"x{at}": _cells(f"x{at}", cells) for at, cells in enumerate(array.T)}
@@ -101,6 +123,15 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(list(table.columns), dtype=object)
             self.n_features_in_ = len(table.columns)
         return table
+
+    def _expect_share(self, encoder: Encoder, unlabelled: Table | None) -> float | None:
+        """The share of cells that will be new: the parameter, or what unlabelled rows tell."""
+        if self.hidden_share is not None or unlabelled is None:
+            return None if self.hidden_share is None else float(self.hidden_share)
+        left_out = {*self._excluded, *self._target_name}
+        table = unlabelled.select(name for name in unlabelled.columns if name not in left_out)
+        numeric = getattr(self, "numeric", "buckets")
+        return measure_new_share(encoder, table, self._policies, self._overrides, numeric)
 
     @property
     def _policies(self) -> Policies:
@@ -129,8 +160,12 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- using the bank ------------------------------------------------------------------------
 
+    def _open(self, X: Any) -> Table:
+        check_is_fitted(self, "bank_")
+        return self._read(X)
+
     def _predict(self, X: Any, graph: Graph, new_features: Use) -> Floats:
-        table = self._read(X)
+        table = self._open(X)
         return self.bank_.predict(
             table, graph=graph, new_features=new_features, policies=self._policies
         )
@@ -152,7 +187,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         seen
             Whether these rows were observed before, when they had no labels.
         """
-        table = self._read(X)
+        table = self._open(X)
         labels = None if y is None else read_labels(y, table.n_rows, self.bank_).outcomes
         self.bank_.observe(table, labels, seen=seen, policies=self._policies)
         return self
@@ -162,7 +197,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
         Printable, a small table in a notebook, and ``.to_dict()`` for programs.
         """
-        table = self._read(X)
+        table = self._open(X)
         return self.bank_.schema_report(table, policies=self._policies)
 
     def explain(self, X: Any, graph: Graph = "auto", rows: Sequence[int] | None = None) -> Any:
@@ -185,7 +220,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             A frame of the kind of `X` (polars for arrays) with the columns row, output, field,
             value, new and effect, one line for each feature of each row.
         """
-        table = self._read(X)
+        table = self._open(X)
         columns = contributions(self.bank_, table, graph, rows, policies=self._policies)
         native = nw.from_native(X, pass_through=True)
         backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"

@@ -8,7 +8,7 @@ Strategies, which say what is trained and how new features are used:
 
     "fate"      the paper: one FATE with a 2-layer GraphSAGE, trained by hiding features in turn
     "auto"      a few plain networks trained with feature dropout; a probe on the validation rows
-                decides whether evidence of new features helps, and how strong
+                decides whether evidence or embeddings of new features help, and how strong
     "evidence"  the same networks; evidence is used without a probe
     "none"      the same networks; new features are ignored
 
@@ -53,7 +53,13 @@ from openfate.estimators.networks import (
 )
 from openfate.estimators.scores import task_scores
 from openfate.estimators.target import LabelledRows, Target, read_labels, split_rows
-from openfate.estimators.usage import CAUTIOUS, LABELS_ONLY
+from openfate.estimators.usage import (
+    EmbeddingNetwork,
+    Usage,
+    candidates,
+    choose_usage,
+    shares_to_hide,
+)
 from openfate.models import FATE, GraphSAGE, Linear, Pool, RunningFATE
 from openfate.openworld import (
     NONE,
@@ -62,9 +68,6 @@ from openfate.openworld import (
     Novelty,
     Pooling,
     Predict,
-    choose_pooling,
-    evidence_candidates,
-    hidden_shares,
     label_candidates,
     probe,
 )
@@ -77,6 +80,8 @@ Strategy = Literal["auto", "fate", "evidence", "none"]
 Backbone = Literal["mlp", "deepfm", "widedeep", "dcn"]
 Fields = NDArray[np.integer]  # (D,) the field of each feature
 
+# Of the strategy "evidence", which asks no probe.
+_CAUTIOUS = Pooling(strength=0.5, alpha=10.0, relative=True)
 _PROBE_ROWS = 20_000  # WHY: a probe fits several times; so many rows tell as much as all
 _PROBE_VALIDATION = 5_000
 
@@ -86,11 +91,6 @@ class FATEEstimator(BankEstimator):
 
     history_: History
 
-    def _store(self, values: Mapping[str, Any]) -> None:
-        """Keep parameters as they are given, as scikit-learn wants it."""
-        for name in self._get_param_names():
-            setattr(self, name, values[name])
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -99,7 +99,13 @@ class FATEEstimator(BankEstimator):
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def _fit(self, table: Table, target: Target, sample_weight: ArrayLike | None) -> Self:
+    def _fit(
+        self,
+        table: Table,
+        target: Target,
+        sample_weight: ArrayLike | None,
+        unlabelled: Table | None,
+    ) -> Self:
         weight = self._weigh(target, sample_weight)
         table, target, weight = _drop_weightless(table, target, weight)
         policies = self._policies  # WHY: a wrong word is told before any work
@@ -112,13 +118,15 @@ class FATEEstimator(BankEstimator):
         parts = split_rows(target, self.validation_share, seed)
         encoder = Encoder(schema).fit(_select_rows(table, parts[0]))
         rows = LabelledRows(encoder.encode(table), target, weight)
-        base, evidence, decision = self._learn(rows, parts, encoder.field_of, seed)
+        share = self._expect_share(encoder, unlabelled)
+        network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share)
         encoder.grow(table, schema)  # WHY: what only validation rows have is new: extrapolated
+        embeddings, evidence = self._use(usage, target)
         self.bank_ = FeatureBank(
             encoder,
-            base,
+            network,
             target.classes,
-            embeddings=self.strategy == "fate",
+            embeddings=embeddings,
             evidence=evidence,
             policies=policies,
             exclude=(*self._excluded, *self._target_name),
@@ -147,8 +155,9 @@ class FATEEstimator(BankEstimator):
         parts: tuple[NDArray[np.intp], NDArray[np.intp]],
         field_of: Fields,
         seed: int,
+        hidden_share: float | None,
         start: Sequence[FATE] | None = None,
-    ) -> tuple[Network, LiveEvidence | None, Decision | None]:
+    ) -> tuple[Network, Usage, Decision | None]:
         """Train the networks, and choose how they will use new features."""
         if not rows.X.n_features:
             raise InputError("the table has no column with a value to learn from.")
@@ -167,13 +176,22 @@ class FATEEstimator(BankEstimator):
                 on_step=on_step,
                 start=start,
             )
-        poolings, decision = _choose(p, training, validation, field_of, seed, best_epochs)
-        base = _network(models, rows.target)
-        if p.strategy == "none":
-            return base, None, decision
-        task = rows.target.task
-        n_outputs = 2 if task == "binary" else rows.target.n_outputs
-        return base, LiveEvidence(n_outputs, task, *poolings), decision
+        usage, decision = _choose(
+            p, training, validation, field_of, seed, best_epochs, hidden_share
+        )
+        if usage.scale is not None:
+            contexts = EmbeddingNetwork(models, training.X, rows.target, field_of)
+            return contexts.with_embeddings(usage.scale), usage, decision
+        members = [RunningFATE(model) for model in models]
+        return Network(members, rows.target.task, rows.target.scale), usage, decision
+
+    def _use(self, usage: Usage, target: Target) -> tuple[bool, LiveEvidence | None]:
+        """Whether a bank uses embeddings of new features, and the evidence that it starts with."""
+        embeddings = self.strategy == "fate" or usage.scale is not None
+        if self.strategy == "none":
+            return embeddings, None
+        n_outputs = 2 if target.task == "binary" else target.n_outputs
+        return embeddings, LiveEvidence(n_outputs, target.task, usage.state, usage.batch)
 
     def _loss(self, target: Target) -> Any:
         return "multilabel" if target.task == "multilabel" else "log_loss"
@@ -268,8 +286,11 @@ class FATEEstimator(BankEstimator):
         rows = LabelledRows(encoder.encode(table), target, weight)
         parts = split_rows(target, self.validation_share, seed)
         start = grow_members(old.model, encoder.field_of)
-        base, evidence, decision = self._learn(rows, parts, encoder.field_of, seed, start)
-        self.bank_ = old.with_model(encoder, base, evidence)
+        share = self._expect_share(encoder, None)
+        network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share, start)
+        embeddings, evidence = self._use(usage, target)
+        self.bank_ = old.with_model(encoder, network, evidence)
+        self.bank_.embeddings = embeddings
         self.bank_.observe(table, policies=self._policies)
         spared = self._validation
         self._remember(rows, parts[1], decision)
@@ -334,9 +355,9 @@ class FATEClassifier(BankClassifier, FATEEstimator):
     ----------
     strategy
         "auto": networks trained with feature dropout; new features move a prediction by what the
-        rows that have them were predicted as (evidence), as strongly as a probe on validation rows
-        found to pay, or not at all.  "fate": the paper's model.  "evidence": without a probe.
-        "none": new features are ignored.
+        rows that have them were predicted as (evidence), by embeddings, or by both, as strongly as
+        a probe on validation rows found to pay, or not at all.  "fate": the paper's model.
+        "evidence": without a probe.  "none": new features are ignored.
     schema
         Kinds of columns where the guess would be wrong; see `openfate.Schema`.
     numeric
@@ -368,6 +389,9 @@ class FATEClassifier(BankClassifier, FATEEstimator):
     novelty, n_draws
         What the probe expects to appear, new "values", whole "columns" or "both"; how many times
         it hides some and fits again.
+    hidden_share
+        The share of cells that will be new, as far as it is known: the probe hides as much, and
+        half of it.  None: what `unlabelled` rows of `fit` tell; without them 0.2, 0.35 and 0.5.
     class_weight
         "balanced", or a weight for each class.
     mixed_precision
@@ -444,6 +468,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         lr_extrapolator: float = 1e-3,
         novelty: Novelty = "both",
         n_draws: int = 3,
+        hidden_share: float | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         mixed_precision: bool = False,
         device: str = "auto",
@@ -490,8 +515,8 @@ class FATERegressor(BankRegressor, FATEEstimator):
     ----------
     schema, strategy, numeric, exclude, backbone, pool, linear, width, hidden, epochs, lr, \
 batch_size, patience, validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, \
-lr_extrapolator, novelty, n_draws, mixed_precision, device, random_state, new_columns, \
-new_values, missing_columns, callback, tensorboard, progress
+lr_extrapolator, novelty, n_draws, hidden_share, mixed_precision, device, random_state, \
+new_columns, new_values, missing_columns, callback, tensorboard, progress
         See `FATEClassifier`.
     loss
         "squared_error" (predicts means) or "absolute_error" (medians).
@@ -531,6 +556,7 @@ new_values, missing_columns, callback, tensorboard, progress
         lr_extrapolator: float = 1e-3,
         novelty: Novelty = "both",
         n_draws: int = 3,
+        hidden_share: float | None = None,
         loss: Literal["squared_error", "absolute_error"] = "squared_error",
         mixed_precision: bool = False,
         device: str = "auto",
@@ -641,10 +667,6 @@ def _train_plain(
     return models, History(passed, best_epochs[0], time.perf_counter() - started), best_epochs
 
 
-def _network(models: Sequence[FATE], target: Target) -> Network:
-    return Network([RunningFATE(model) for model in models], target.task, target.scale)
-
-
 def _choose(
     p: SimpleNamespace,
     training: LabelledRows,
@@ -652,14 +674,15 @@ def _choose(
     field_of: Fields,
     seed: int,
     best_epochs: Sequence[int],
-) -> tuple[tuple[Pooling, Pooling], Decision | None]:
-    """How evidence is weighed (by the state, in a batch), and a probe's decision where asked."""
+    hidden_share: float | None,
+) -> tuple[Usage, Decision | None]:
+    """How new features will be used, and the probe's decision where one was asked."""
     if p.strategy != "auto":
-        pooling = CAUTIOUS if p.strategy == "evidence" else LABELS_ONLY
-        return (pooling, pooling), None
+        pooling = _CAUTIOUS if p.strategy == "evidence" else Pooling(strength=0.0)
+        return Usage(pooling, pooling), None
     if validation is None:
         decision = Decision(NONE, "there are too few rows for a probe", {}, [])
-        return choose_pooling(decision), decision
+        return choose_usage(decision), decision
     rng = np.random.default_rng([seed, 5])
     training = training.sample(_PROBE_ROWS, rng)
     validation = validation.sample(_PROBE_VALIDATION, rng)
@@ -668,17 +691,19 @@ def _choose(
     def fit(X: MultiHot, _: Any, fields: Fields) -> Predict:
         # WHY: epochs are taken over, so that no training has looked at the validation rows.
         models, _, _ = _train(p, replace(training, X=X), fields, seed, epochs=best_epochs)
-        network = _network(models, training.target)
-        return lambda X: network.predict(X, fields)
+        return EmbeddingNetwork(models, X, training.target, fields)
 
     with few_threads(training.X.nnz * (p.width or 32)):
         decision = probe(
             fit,
             (training.X, training.target.y),
             (validation.X, outcomes),
-            evidence_candidates(sweeps=(1, 2)),
+            # WHY: where fields are summed apart there are no weights for a new one's embeddings.
+            candidates(embeddings=p.pool == "sum"),
             also=label_candidates(outcomes),
-            hidden=hidden_shares(None, p.n_draws),
+            # WHY: a network loses more than trees when features are hidden, so that evidence looked
+            # worth more in the draws than it was; it must pay at half the share too.
+            hidden=shares_to_hide(hidden_share, p.n_draws, also_half=True),
             field_of=field_of,
             novelty=p.novelty,
             every_size=True,
@@ -686,7 +711,7 @@ def _choose(
             task=training.target.task,
             seed=seed,
         )
-    return choose_pooling(decision), decision
+    return choose_usage(decision), decision
 
 
 # ---- small things ------------------------------------------------------------------------------

@@ -18,7 +18,15 @@ from sklearn.base import BaseEstimator
 
 from openfate.bank import Network
 from openfate.errors import InputError
-from openfate.models import BACKBONES, FATE, Backbone, RunningFATE, make_backbone, with_fields
+from openfate.models import (
+    BACKBONES,
+    FATE,
+    Backbone,
+    GraphSAGE,
+    RunningFATE,
+    make_backbone,
+    with_fields,
+)
 from openfate.training import AutoSettings, Settings
 
 __all__ = [
@@ -179,7 +187,9 @@ def grow_members(network: Network, field_of: NDArray[np.integer]) -> list[FATE]:
     for member in network.members:
         model = model_of(member)
         backbone = with_fields(model.backbone, _n_fields(field_of))
-        wider = FATE(len(every), backbone, model.extrapolator, recompose=model.recompose)
+        # A `ContextMap` is solved for after training; a GraphSAGE is trained on.
+        extrapolator = model.extrapolator if isinstance(model.extrapolator, GraphSAGE) else None
+        wider = FATE(len(every), backbone, extrapolator, recompose=model.recompose)
         W = member.embeddings(every, field_of)
         if model.backbone.n_fields is not None:
             # WHY: under the zero weights of a new field zero embeddings would stay so for ever.

@@ -2,7 +2,7 @@
 
 The wrapped model predicts from the columns that it was trained with; what is new in a row moves
 that prediction by evidence (`openfate.openworld`), as strongly as a probe found to pay.  To probe,
-whole columns are made constant, so that they tell nothing, and a clone is fitted without them.
+some columns (or values) are overwritten, so that they tell nothing, and a clone is fitted.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from openfate.bank import FeatureBank, Floats, Wrapped, native_columns
 from openfate.errors import InputError
 from openfate.estimators.estimator import BankClassifier, BankEstimator, BankRegressor
 from openfate.estimators.target import Target, read_known_classes, split_rows
+from openfate.estimators.usage import candidates, shares_to_hide
 from openfate.openworld import (
     NONE,
     Decision,
     LiveEvidence,
+    Novelty,
     Pooling,
     View,
     choose_pooling,
-    evidence_candidates,
-    hidden_shares,
+    hide_features,
     judge,
     label_candidates,
 )
@@ -52,24 +53,16 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         prefit: bool = False,
         schema: Schema | Sequence[Field] | None = None,
         exclude: Sequence[str] = (),
+        novelty: Novelty = "columns",
         n_draws: int = 3,
+        hidden_share: float | None = None,
         validation_share: float = 0.2,
         random_state: int | np.random.RandomState | None = 0,
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
     ) -> None:
-        self.estimator = estimator
-        self.pooling = pooling
-        self.prefit = prefit
-        self.schema = schema
-        self.exclude = exclude
-        self.n_draws = n_draws
-        self.validation_share = validation_share
-        self.random_state = random_state
-        self.new_columns = new_columns
-        self.new_values = new_values
-        self.missing_columns = missing_columns
+        self._store(locals())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -79,7 +72,13 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def _fit(self, table: Table, target: Target, sample_weight: ArrayLike | None) -> Self:
+    def _fit(
+        self,
+        table: Table,
+        target: Target,
+        sample_weight: ArrayLike | None,
+        unlabelled: Table | None,
+    ) -> Self:
         if target.task == "multilabel":
             raise InputError(f"{type(self).__name__} takes one target; fit one for each label.")
         y = target.original
@@ -92,9 +91,9 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         check_consistent_length(y, sample_weight)
         decision, poolings = None, (self.pooling, self.pooling)
         if self.pooling is None:
-            takes_weights = not self.prefit or has_fit_parameter(self.estimator, "sample_weight")
-            fit = _fit_of(self.estimator, rows, y, target, sample_weight if takes_weights else None)
-            decision = self._probe(fit, target, encoder.encode(known), encoder.field_of, seed)
+            X, share = encoder.encode(known), self._expect_share(encoder, unlabelled)
+            shares = shares_to_hide(share, self.n_draws, also_half=False)
+            decision = self._probe(rows, target, sample_weight, X, encoder.field_of, shares, seed)
             poolings = choose_pooling(decision)
         fitted = self.estimator
         if not self.prefit:
@@ -134,35 +133,42 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
 
     def _probe(
         self,
-        fit: Callable[[list[int], NDArray[np.intp]], Floats],
+        rows: Any,
         target: Target,
+        sample_weight: ArrayLike | None,
         X: MultiHot,
         field_of: NDArray[np.integer],
+        shares: Sequence[float],
         seed: int,
     ) -> Decision:
-        share = 0.5 if self.prefit else self.validation_share
-        training, validation = split_rows(target, share, seed)
-        if not len(validation) or len(np.unique(field_of)) < 2:
+        """Hide a share of the features in each draw, fit a clone, and judge ways to use them."""
+        training, validation = split_rows(
+            target, 0.5 if self.prefit else self.validation_share, seed
+        )
+        units = np.unique(field_of) if self.novelty == "columns" else field_of
+        if not len(validation) or len(units) < 2:
             return Decision(NONE, "there are too few rows or columns for a probe", {}, [])
         if not hasattr(self.estimator, "get_params"):
             return Decision(NONE, "a model read from a bundle cannot be fitted again", {}, [])
-        outcomes = target.select(validation).outcomes
+        if self.prefit and not has_fit_parameter(self.estimator, "sample_weight"):
+            sample_weight = None
+        weight = {} if sample_weight is None else _weights(np.asarray(sample_weight)[training])
         X_validation = X.select_rows(validation)
 
         def views() -> Iterator[tuple[View, float]]:
             rng = np.random.default_rng([seed, 3])
-            fields = np.unique(field_of)
-            for hidden in hidden_shares(None, self.n_draws):
-                n_hidden = min(max(1, round(hidden * len(fields))), len(fields) - 1)
-                chosen = rng.choice(fields, n_hidden, replace=False)
-                P0 = fit([int(at) for at in chosen], training)[validation]
-                new = np.flatnonzero(np.isin(field_of, chosen))
-                yield View(_always(P0), X, X_validation.select_features(new), target.task), hidden
+            for share in shares:
+                new = hide_features(field_of, share, self.novelty, rng)
+                blank = _hide_cells(rows, X, field_of, new)
+                y = target.original[training]
+                fitted = clone(self.estimator).fit(_take(blank, training), y, **weight)
+                P0 = _predict_every_class(fitted, _take(blank, validation), target)
+                X_new = X_validation.select_features(new)
+                yield View(_always(P0), X_validation, X_new, target.task), share
 
+        outcomes = target.select(validation).outcomes
         also = label_candidates(outcomes)
-        return judge(
-            views(), outcomes, evidence_candidates(sweeps=(1, 2)), also=also, every_size=True
-        )
+        return judge(views(), outcomes, candidates(), also=also, every_size=True)
 
     @classmethod
     def _from_bank(cls, bank: FeatureBank) -> Self:
@@ -190,9 +196,16 @@ class OpenWorldClassifier(BankClassifier, OpenWorldEstimator):
         with clones of it; values that only its training rows had count as new.
     schema, exclude, random_state, new_columns, new_values, missing_columns
         See `FATEClassifier`.
+    novelty
+        What the probe expects to appear: whole "columns", new "values" of known ones, or "both".
+        A value is hidden by putting the column's most frequent one in its place; of a 0-1 column
+        that hides all of it.
     n_draws, validation_share
-        How often the probe hides columns and fits a clone, and on what share of the rows it is
-        judged; the wrapped model is then fitted on all rows.
+        How often the probe hides some and fits a clone, and on what share of the rows it is judged;
+        the wrapped model is then fitted on all rows.
+    hidden_share
+        The share of cells that will be new, as far as it is known: the probe hides as much.  None:
+        what `unlabelled` rows of `fit` tell; without them 0.2, 0.35 and 0.5.
 
     Attributes
     ----------
@@ -267,39 +280,47 @@ def _weights(sample_weight: ArrayLike | None) -> dict[str, Any]:
     return {} if sample_weight is None else {"sample_weight": sample_weight}
 
 
-def _fit_of(
-    estimator: Any, rows: Any, y: Any, target: Target, weight: ArrayLike | None
-) -> Callable[[list[int], NDArray[np.intp]], Floats]:
-    """A function that fits a clone to some rows, columns made constant, and predicts all rows."""
+def _predict_every_class(fitted: Any, rows: Any, target: Target) -> Floats:
+    """(N, C) of a clone, which may not have seen every class."""
+    P = Wrapped(fitted, [], 0, target.task).predict(rows)
+    if target.task == "regression" or len(fitted.classes_) == len(target.classes):
+        return P
+    every = np.zeros((len(P), len(target.classes)))
+    every[:, np.searchsorted(target.classes, fitted.classes_)] = P
+    return every
 
-    def fit(hidden: list[int], training: NDArray[np.intp]) -> Floats:
-        blank = _constant(rows, hidden)
-        some = None if weight is None else np.asarray(weight)[training]
-        fitted = clone(estimator).fit(_take(blank, training), y[training], **_weights(some))
-        P = Wrapped(fitted, [], 0, target.task).predict(blank)
-        if target.task == "regression" or len(fitted.classes_) == len(target.classes):
-            return P
-        every = np.zeros((len(P), len(target.classes)))  # some classes are not in these rows
-        every[:, np.searchsorted(target.classes, fitted.classes_)] = P
-        return every
 
-    return fit
+def _hide_cells(
+    rows: Any, X: MultiHot, field_of: NDArray[np.integer], hidden: NDArray[np.int64]
+) -> Any:
+    """The rows without what some features tell: their cells hold another value of their column.
+
+    A column none of whose values is left is constant.  WHY: any model takes values that it knows,
+    and not every one takes missing cells; the most frequent value tells least.
+    """
+    left = X.feature_degree.copy()  # (D,) rows of each feature that is not hidden
+    left[hidden] = 0
+    is_hidden = np.isin(X.ids, hidden)
+    sources = {}  # (N,) for each column the rows whose cells are taken
+    for field in np.unique(field_of[hidden]).tolist():
+        usual = int(np.where(field_of == field, left, 0).argmax())
+        sources[field] = np.zeros(X.n_rows, dtype=np.int64)
+        if field_of[usual] == field and left[usual]:
+            of_field = is_hidden & (field_of[X.ids] == field)
+            sources[field] = np.arange(X.n_rows)
+            sources[field][X.row_of[of_field]] = X.row_of[np.argmax(X.ids == usual)]
+    frame = nw.from_native(rows, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        columns = (frame[frame.columns[field]][places] for field, places in sources.items())
+        return frame.with_columns(*columns).to_native()
+    array = np.array(rows)
+    for field, places in sources.items():
+        array[:, field] = rows[places, field]
+    return array
 
 
 def _always(P0: Floats) -> Callable[[MultiHot], Floats]:
     return lambda X: P0
-
-
-def _constant(rows: Any, hidden: list[int]) -> Any:
-    """The rows with the value of the first one in all cells of some columns."""
-    frame = nw.from_native(rows, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
-        array = np.array(rows)
-        array[:, hidden] = array[:1, hidden]
-        return array
-    first = np.zeros(len(frame), dtype=np.int64)
-    names = [frame.columns[at] for at in hidden]
-    return frame.with_columns(*(frame[name][first].alias(name) for name in names)).to_native()
 
 
 def _take(rows: Any, places: NDArray[np.intp]) -> Any:
