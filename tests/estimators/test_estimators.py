@@ -209,7 +209,7 @@ READERS = {
     "to_bundle": lambda bank, _: FeatureBank.from_bundle(bank.to_bundle()).n_rows,
     "state": lambda bank, _: {name: len(array) for name, array in bank.state().items()},
     "schema_report": lambda bank, later: len(bank.schema_report(later).new),
-    "lookahead": lambda bank, later: bank.lookahead([later]) is bank,
+    "lookahead": lambda bank, later: bank.lookahead([later]).encoder.n_features,
     "explain": lambda bank, later: len(contributions(bank, later, "state")["row"]),
     "nearest": lambda bank, _: nearest(bank, "c", "x")["rows"],
 }
@@ -226,7 +226,7 @@ def test_what_is_read_is_of_one_moment_though_another_thread_observes(
     for owner, name in [
         (Encoder, "to_parts"),
         (Network, "state"),
-        (FeatureBank, "table"),
+        (FeatureBank, "_open"),
         (Encoder, "find"),
     ]:
         whole = getattr(owner, name)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from openfate.bank import read_bundle
-from openfate.bank.foreign import revive
+from openfate.bank.wrapped import revive
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, OpenWorldClassifier, OpenWorldRegressor, load
 from openfate.openworld import Pooling
