@@ -12,7 +12,7 @@ import pytest
 from interrupted import interrupted
 
 from cli.tables import QUICK, digest, process, run
-from openfate.bank import persistence
+from openfate import bank as bank_face
 from openfate.estimators.scores import classification_scores
 
 # ---- predict -------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_what_another_writer_added_meanwhile_is_not_reported_again(
     tables, bundle, openfate, monkeypatch
 ):
     """What was there before was read before the lock was held."""
-    updating = persistence.updating
+    updating = bank_face.updating
 
     @contextmanager
     def late(path):
@@ -135,7 +135,7 @@ def test_what_another_writer_added_meanwhile_is_not_reported_again(
         with updating(path):
             yield
 
-    monkeypatch.setattr(persistence, "updating", late)
+    monkeypatch.setattr(bank_face, "updating", late)
     result = openfate("observe", bundle, tables / "later.csv", "--json")
     assert (result["new_columns"], result["new_features"]) == ([], {})
 
