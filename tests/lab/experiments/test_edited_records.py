@@ -22,7 +22,7 @@ from openfate_lab.experiments import (
 from openfate_lab.experiments import map as maps
 from openfate_lab.experiments.runner import open_record, summarise
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 
 
 def uci_summary(records):
