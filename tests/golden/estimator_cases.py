@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from frozen import case, numbers, texts
-from golden_tables import figures, known, people
+from golden_tables import answers, figures, group, known, opinions, people
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -114,7 +114,7 @@ def labels(rows: pl.DataFrame) -> Any:
     return np.stack([rows["rich"] == "yes", rows["wage"] > 15], axis=1).astype(int)
 
 
-# ---- the networks --------------------------------------------------------------------------------
+# ---- the networks -------------------------------------------------------------------------------
 
 
 def _network(kind: type, strategy: str, y_of: Any) -> Callable[[], Any]:
@@ -199,7 +199,7 @@ def _weights_arrays() -> Any:
     return found
 
 
-# ---- models of others ------------------------------------------------------------------------------
+# ---- models of others ---------------------------------------------------------------------------
 
 
 def _wrapped(kind: type, make: Callable[[], Any], y_of: Any) -> Callable[[], Any]:
@@ -230,3 +230,31 @@ def _prefit() -> Any:
     model = LogisticRegression().fit(figures(TRAIN), rich(TRAIN))
     estimator = OpenWorldClassifier(model, prefit=True, n_draws=2).fit(figures(TRAIN), rich(TRAIN))
     return predictions(estimator, prepare=figures)
+
+
+# ---- where evidence pays -------------------------------------------------------------------------
+
+
+def _paid(make: Callable[[], Any], prepare: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        train, later = opinions(400, 0), opinions(100, 1, later=True)
+        estimator = make().fit(prepare(train), group(train))
+        found = {"fitted": fitted(estimator), "new": predictions(estimator, later, prepare)}
+        assert found["fitted"]["decision"]["chosen"] != "none"
+        found["explained"] = explained(estimator, prepare(later))
+        estimator.observe(prepare(later[:50]))
+        found["observed"] = predictions(estimator, later, prepare)
+        estimator.observe(prepare(later[50:]), group(later[50:]))
+        return {**found, "labels": predictions(estimator, later, prepare)}
+
+    return run
+
+
+case("classifier-auto-pays")(
+    _paid(lambda: FATEClassifier(**{**SMALL, "novelty": "columns", "n_draws": 3}), answers)
+)
+case("wrapped-logistic-pays")(
+    _paid(
+        lambda: OpenWorldClassifier(LogisticRegression()), lambda rows: answers(rows).to_dummies()
+    )
+)

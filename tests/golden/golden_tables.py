@@ -53,3 +53,28 @@ def figures(frame: pl.DataFrame) -> pl.DataFrame:
         pl.col("age").fill_null(40),
         senior=frame["job"].is_in(["pilot", "judge", "actor"]).cast(pl.Int64),
     )
+
+
+def opinions(n_rows: int, seed: int, *, later: bool = False) -> pl.DataFrame:
+    """Sixteen answers that each tell one of three groups a little, so that evidence pays.
+
+    The last eight columns come later.
+    """
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(n_rows):
+        group = rng.randrange(3)
+        answers = [
+            (group + question) % 3 if rng.random() < 0.5 else rng.randrange(3)
+            for question in range(16 if later else 8)
+        ]
+        rows.append({**{f"q{n}": str(a) for n, a in enumerate(answers)}, "group": group})
+    return pl.DataFrame(rows)
+
+
+def answers(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.drop("group")
+
+
+def group(frame: pl.DataFrame) -> pl.Series:
+    return frame["group"]
