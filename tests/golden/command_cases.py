@@ -83,7 +83,7 @@ def _regression() -> Any:
 
 @case("commands-export")
 def _export() -> Any:
-    """The embeddings that are written, and what the ONNX network makes of its inputs."""
+    """The embeddings that are written, and the names and shapes of the ONNX network."""
     from safetensors.numpy import load_file
 
     with tempfile.TemporaryDirectory() as name:
