@@ -73,7 +73,7 @@ def export_table(bank: FeatureBank, out: str | Path) -> Path:
 def _check_out(path: Path, suffix: str, what: str) -> None:
     """Refuse a path that could not be written, before the work."""
     if path.suffix.lower() != suffix:
-        raise InputError(f"--out {path}: {what}.")
+        raise InputError(f"{path}: {what}.")
     check_place(path)
 
 
