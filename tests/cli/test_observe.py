@@ -11,7 +11,7 @@ import polars as pl
 from interrupted import interrupted
 
 import openfate.cli.observe as command
-from cli.tables import digest, predictions, run
+from cli.tables import QUICK, digest, predictions, run
 
 
 def test_observe_grows_the_bundle_whatever_the_batches(tables, bundle, fitted, tmp_path, openfate):

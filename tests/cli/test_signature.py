@@ -6,7 +6,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch_that_is_not_there as torch
 from {package}.words import METHODS, Word
@@ -141,9 +141,7 @@ def test_a_dataclass_of_the_library_is_read_as_it_is():
     from openfate.training import Settings
 
     read = {p.name: p.default for p in read_signature("openfate.training:Settings").parameters}
-    assert read == {
-        f.name: REQUIRED if f.default is MISSING else f.default for f in fields(Settings)
-    }
+    assert read == {field.name: field.default for field in fields(Settings)}
 
 
 def test_every_parameter_of_the_estimators_is_a_flag_of_fit(openfate):
