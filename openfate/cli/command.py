@@ -20,8 +20,9 @@ from openfate.errors import DataFileError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-__all__ = ["Answer", "Json", "count_rows", "interruptible", "make_command", "stderr"]
+__all__ = ["Answer", "Json", "count_rows", "interruptible", "make_command", "make_table", "stderr"]
 
 T = TypeVar("T", bound=Sized)
 # What a command found, for --json, and the same for people: lines of text and tables of rich.
@@ -78,6 +79,22 @@ def make_command(
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+def make_table(
+    title: str, names: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[str]]
+) -> Table:
+    """A table of columns of names and, to the right of them, columns of numbers."""
+    from rich.table import Table
+
+    table = Table(title=title)
+    for heading in names:
+        table.add_column(heading)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 # ---- --config ------------------------------------------------------------------------------------

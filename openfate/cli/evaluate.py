@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.table import Table
 
 from openfate.bank import FeatureBank
-from openfate.cli.command import Answer
+from openfate.cli.command import Answer, make_table
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Where
 from openfate.cli.rows import LaterRows
 from openfate.errors import InputError
@@ -77,14 +76,12 @@ def _scores(bank: FeatureBank, outputs: NDArray[Any], y: NDArray[Any]) -> dict[s
 
 def _describe(result: dict[str, Any]) -> Iterator[Any]:
     used, dropped = result["new_features"]["used"], result["new_features"]["dropped"]
-    table = Table(title=f"{', '.join(result['target'])}: {result['rows']:,} rows")
-    table.add_column("score")
-    table.add_column("new features used", justify="right")
-    table.add_column("dropped", justify="right")
+    rows = []
     for name, value in used.items():
         label = name.replace("_", " ") + (" (less is better)" if name in LESS_IS_BETTER else "")
-        table.add_row(label, *("-" if v is None else f"{v:.4f}" for v in (value, dropped[name])))
-    yield table
+        rows.append((label, *("-" if v is None else f"{v:.4f}" for v in (value, dropped[name]))))
+    title = f"{', '.join(result['target'])}: {result['rows']:,} rows"
+    yield make_table(title, ("score",), ("new features used", "dropped"), rows)
     if result["rows_without_target"]:
         yield f"{result['rows_without_target']:,} rows without a target were left out."
     if result["rows_of_unknown_class"]:

@@ -89,7 +89,13 @@ def fit(
     known = inspect.signature(make).parameters
     estimator = make(**{name: value for name, value in settings.items() if name in known})
     estimator.fit(rows, y)
-    estimator.bank_.meta["table"] = _memory(file, labels, where, null or ())
+    estimator.bank_.meta["table"] = {  # for `openfate.cli.rows`
+        "file": str(file.path),
+        "where": where,
+        "target": labels.texts,
+        "types": plain_types(file.types),
+        "nulls": null or [],
+    }
     estimator.save(out, overwrite=overwrite)
     result = _result(estimator, file, labels, n_unlabelled, out)
     return result, _describe(result)
@@ -160,19 +166,6 @@ def _training_rows(
     else:
         y = as_labels(found)
     return rows.filter(kept).select(used), y, int((~kept).sum())
-
-
-def _memory(
-    file: RowFile, labels: Target, where: str | None, nulls: Sequence[str]
-) -> dict[str, Any]:
-    """What the bundle remembers for `openfate.cli.rows`."""
-    return {
-        "file": str(file.path),
-        "where": where,
-        "target": labels.texts,
-        "types": plain_types(file.types),
-        "nulls": list(nulls),
-    }
 
 
 # ---- telling -------------------------------------------------------------------------------------

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich.table import Table
-
 from openfate.bank import FeatureBank, describe
 from openfate.bank import nearest as nearest_to
-from openfate.cli.command import Answer
+from openfate.cli.command import Answer, make_table
 from openfate.cli.flags import Bundle
 from openfate.cli.target import class_text
 from openfate.errors import InputError
@@ -79,7 +77,7 @@ def _describe_bank(result: dict[str, Any]) -> Iterator[Any]:
     for name, value in facts.items():
         if value:
             yield f"{name:<14}{value}"
-    yield _table(
+    yield make_table(
         f"{result['observed_features']:,} observed and {result['new_features']:,} new features",
         ("field", "kind"),
         ("observed", "new"),
@@ -96,7 +94,7 @@ def _describe_feature(result: dict[str, Any]) -> Iterator[Any]:
     effects = ", ".join(f"{name} {value:+.4f}" for name, value in result["effect"].items())
     yield f"effect on an average row: {effects}"
     if result["nearest"]:  # evidence has no embedding
-        yield _table(
+        yield make_table(
             "nearest known features",
             ("feature",),
             ("rows", "cosine"),
@@ -105,16 +103,3 @@ def _describe_feature(result: dict[str, Any]) -> Iterator[Any]:
                 for f in result["nearest"]
             ],
         )
-
-
-def _table(
-    title: str, names: tuple[str, ...], numbers: tuple[str, ...], rows: list[tuple[str, ...]]
-) -> Table:
-    table = Table(title=title)
-    for heading in names:
-        table.add_column(heading)
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table

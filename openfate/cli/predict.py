@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import polars as pl
 
@@ -147,41 +146,24 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _write(frames: Iterable[pl.DataFrame], out: Path) -> int:
-    """Write frames one after the other, all or none; gives the number of rows."""
-    write = _write_csv if out.suffix.lower() == ".csv" else _write_parquet
-    with writing(out) as file:
-        return write(frames, file, out)
+    """Write frames one after the other, all or none; gives the number of rows.
 
-
-def _write_csv(frames: Iterable[pl.DataFrame], file: IO[bytes], out: Path) -> int:
-    n_rows = 0
-    for frame in frames:
-        with _named(out):
-            frame.write_csv(file, include_header=not n_rows)
-        n_rows += len(frame)
-    return n_rows
-
-
-def _write_parquet(frames: Iterable[pl.DataFrame], file: IO[bytes], out: Path) -> int:
-    """Through a folder of parts, for polars writes a Parquet file in one go."""
-    n_rows = 0
-    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".parts-") as folder:
-        parts: list[Path] = []
-        for frame in frames:
-            parts.append(Path(folder) / f"{len(parts)}.parquet")
-            with _named(out):
+    Through a folder of parts, for polars writes a file in one go.
+    """
+    with (
+        writing(out) as file,
+        tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".parts-") as folder,
+    ):
+        parts, n_rows = list[Path](), 0
+        try:
+            for frame in frames:
+                parts.append(Path(folder) / f"{len(parts)}.parquet")
                 frame.write_parquet(parts[-1])
-            n_rows += len(frame)
-        with _named(out):
-            pl.scan_parquet(parts).sink_parquet(file, maintain_order=True)
-    return n_rows
-
-
-@contextmanager
-def _named(out: Path) -> Iterator[None]:
-    """Turn what polars says of a full disk into an error that names the file."""
-    try:
-        yield
-    except pl.exceptions.PolarsError as error:
-        what = str(error).strip().splitlines()[0].rstrip(".")
-        raise DataFileError(f"{out}: cannot be written ({what}).") from None
+                n_rows += len(frame)
+            whole = pl.scan_parquet(parts)
+            sink = whole.sink_csv if out.suffix.lower() == ".csv" else whole.sink_parquet
+            sink(file, maintain_order=True)
+        except pl.exceptions.PolarsError as error:  # a full disk, for one
+            what = str(error).strip().splitlines()[0].rstrip(".")
+            raise DataFileError(f"{out}: cannot be written ({what}).") from None
+        return n_rows

@@ -34,7 +34,7 @@ class Parameter:
     Parameters
     ----------
     type
-        The annotation, evaluated; what comes from another package stands as a type of no use.
+        The annotation, evaluated; `object` where it names something of another package.
     positional
         Whether a function takes it without its name.
     """
@@ -85,7 +85,7 @@ def read_signature(where: str, skip: tuple[str, ...] = ()) -> Signature:
             factory, value = value.default_factory, value.default
             value = value if factory is dataclasses.MISSING else factory()
             value = REQUIRED if value is dataclasses.MISSING else value
-        kind, text = _evaluate(source, hint), helps.get(argument, "")
+        kind, text = _evaluate(source, hint, object), helps.get(argument, "")
         if get_origin(kind) is Annotated:
             kind, text = get_args(kind)
         found.append(Parameter(argument, kind, value, text, positional))
@@ -146,19 +146,6 @@ def _arguments(module: str, arguments: ast.arguments) -> dict[str, _Unevaluated]
 # ---- source that is not run ----------------------------------------------------------------------
 
 
-class _Foreign(type):
-    """Makes a type that has every attribute, and stands for names of other packages."""
-
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return cls
-
-
-class _Unknown(metaclass=_Foreign):
-    """A type that is not looked up."""
-
-
 def _find(module: str, name: str, *default: Any) -> Any:
     """The module that defines a name, and the statement; names of other packages are not found."""
     node = _names(module).get(name)
@@ -209,11 +196,13 @@ def _path(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_name(f"{path.name}.py")
 
 
-def _evaluate(module: str, node: ast.expr) -> Any:
+def _evaluate(module: str, node: ast.expr, *default: Any) -> Any:
     code = compile(ast.fix_missing_locations(ast.Expression(node)), module, "eval")
     try:
         return eval(code, {}, _Namespace(module))
-    except Exception as error:
+    except (AttributeError, NameError, TypeError) as error:
+        if default:
+            return default[0]
         raise TypeError(
             f"{module}: {ast.unparse(node)} cannot be read without importing the module "
             f"({error}); write it as a literal."
@@ -233,4 +222,4 @@ class _Namespace(dict[str, Any]):
             return there if node[1] is None else getattr(there, node[1])
         module, node = _find(self.module, name, (self.module, None))
         value = getattr(node, "value", None)  # of an assignment
-        return _Unknown if value is None else _evaluate(module, value)
+        return object if value is None else _evaluate(module, value)
