@@ -46,8 +46,8 @@ def evaluate(
     for batch in later.batches(batch_rows, "evaluating"):
         y, known = batch.truth(bank)
         n_unknown += int((~known).sum())
-        used.append(ready.outputs(batch.rows, "state")[known])
-        dropped.append(bank.outputs(batch.rows, "state", "drop")[known])
+        used.append(ready.predict(batch.rows, graph="state")[known])
+        dropped.append(bank.predict(batch.rows, graph="state", new_features="drop")[known])
         truth.append(y[known])
     if not sum(map(len, truth)):
         raise InputError(f"{rows}: no row has a target that the model knows.")
@@ -60,7 +60,7 @@ def evaluate(
         "target": later.labels.texts,
         "task": bank.task,
         "new_columns": later.new_columns,
-        "how": bank.how(),
+        "how": bank.describe_usage(),
         "new_features": {
             "used": _scores(bank, np.concatenate(used), y),
             "dropped": _scores(bank, np.concatenate(dropped), y),

@@ -196,7 +196,7 @@ def _result(
         "strategy": meta["params"]["strategy"],
         "backbone": meta["params"]["backbone"],
         "probe": meta.get("decision"),
-        "how": estimator.bank_.how(),
+        "how": estimator.bank_.describe_usage(),
     }
 
 

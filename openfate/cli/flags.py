@@ -3,7 +3,7 @@
     bool                        --name, or --name / --no-name where it is true by default
     int, float, str, Path       --name VALUE
     Literal["a", "b"]           --name a|b
-    tuple[T, ...], Sequence[T]  --names A,B
+    tuple[T, ...], Sequence[T]  --names A,B; with str: a word that is the default, such as "all"
     list[T]                     --name A --name B
     Mapping[str, T]             --names A=1,B=2, repeatable; with str: a WORD for all others too
 
@@ -106,7 +106,7 @@ def make_flag(parameter: Parameter) -> Flag:
             default=shown,
             annotation=Annotated[hint, about],
         ),
-        lambda given: default if given is None or given == [] else read(given),
+        lambda given: default if given in (None, [], default) else read(given),
     )
 
 

@@ -30,7 +30,7 @@ def inspect(bundle: Bundle, *, feature: str | None = None, nearest: int = 5) -> 
     bank = FeatureBank.load(bundle)
     classes = [class_text(name) for name in bank.classes]
     if feature is None:
-        result = {**describe(bank), "classes": classes, "how": bank.how()}
+        result = {**describe(bank), "classes": classes, "how": bank.describe_usage()}
         return result, _describe_bank(result)
     result = nearest_to(bank, *_read_feature(feature, bank), nearest)
     effects = result["effect"].values()

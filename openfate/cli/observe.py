@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal
 
 from openfate.bank import FeatureBank, describe, read_bundle, updating
@@ -49,11 +50,11 @@ def observe(
         if seen and later.labels is None:
             raise InputError("--seen: only labels are new then; give --labelled or --target.")
         n_rows = n_labels = n_unknown = 0
-        with later.declared():
-            for batch in later.batches(batch_rows, "observing"):
-                known, unknown = _observe(bank, batch, seen)
-                n_labels, n_unknown = n_labels + known, n_unknown + unknown
-                n_rows += len(batch)
+        show = partial(bank.observe, overrides=later.overrides())
+        for batch in later.batches(batch_rows, "observing"):
+            known, unknown = _observe(show, bank, batch, seen)
+            n_labels, n_unknown = n_labels + known, n_unknown + unknown
+            n_rows += len(batch)
         later.remember_types()
         bank.save(bundle, overwrite=True)
     result = {
@@ -67,7 +68,9 @@ def observe(
     return result, _describe(result)
 
 
-def _observe(bank: FeatureBank, batch: LaterBatch, seen: bool) -> tuple[int, int]:
+def _observe(
+    show: Callable[..., None], bank: FeatureBank, batch: LaterBatch, seen: bool
+) -> tuple[int, int]:
     """Show a batch to the bank, rows without a label apart.
 
     Returns
@@ -75,15 +78,15 @@ def _observe(bank: FeatureBank, batch: LaterBatch, seen: bool) -> tuple[int, int
         The number of labels, and of those that are no class of the model, which count as none.
     """
     if batch.labels is None:
-        bank.observe(batch.rows)
+        show(batch.rows)
         return 0, 0
     has_label = is_complete(batch.labels).copy()
     y, known = batch.filter(has_label).truth(bank)
     has_label[has_label] = known
     if has_label.any():
-        bank.observe(batch.rows.filter(has_label), y[known], seen=seen)
+        show(batch.rows.filter(has_label), y[known], seen=seen)
     if not seen and not has_label.all():
-        bank.observe(batch.rows.filter(~has_label))
+        show(batch.rows.filter(~has_label))
     return int(known.sum()), int((~known).sum())
 
 

@@ -55,7 +55,7 @@ def predict(
         "rows": n_rows,
         "new_columns": later.new_columns,
         "new_features": ready.encoder.n_features - bank.encoder.n_features,
-        "how": bank.how(),
+        "how": bank.describe_usage(),
         "out": str(out),
     }
     return result, _describe(result, graph)
@@ -108,7 +108,7 @@ def _check_kept(out: Path, types: Mapping[str, pl.DataType]) -> None:
 
 def _predict(bank: FeatureBank, batch: LaterBatch) -> pl.DataFrame:
     """Predict a batch by the state: row, prediction, a probability for each class, kept columns."""
-    outputs = bank.outputs(batch.rows, "state")  # (N, C)
+    outputs = bank.predict(batch.rows, graph="state")  # (N, C)
     columns = [pl.Series(column) for column in outputs.T]
     if bank.task == "regression":
         names = ["prediction"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.bank import FeatureBank
+from openfate.bank import FeatureBank, Graph
 from openfate.cli.command import count_rows
 from openfate.cli.target import Target, as_codes, as_labels, as_numbers, is_complete, read_target
 from openfate.errors import InputError
@@ -126,11 +125,10 @@ class LaterRows:
         if not n_found:
             raise InputError(f"--where {self.where}: no row of {self.path} is so.")
 
-    @contextmanager
-    def declared(self) -> Iterator[None]:
-        """Let the bank know what the file's new columns are, from the whole file.
+    def overrides(self) -> Schema:
+        """What the file's new columns are, from the whole file.
 
-        Otherwise it would guess kinds and bounds from the first batch that has the column.
+        Otherwise the bank would guess kinds and bounds from the first batch that has the column.
         """
         known = self.bank.overrides
         fields = self.file.survey(
@@ -139,23 +137,27 @@ class LaterRows:
             [entry for entry in known if entry.name in self.new_columns],
             self.bank.meta.get("numeric", "buckets"),
         )
-        others = [entry for entry in known if entry.name not in fields]
-        self.bank.overrides = Schema([*others, *fields])
-        try:
-            yield
-        finally:
-            self.bank.overrides = known
+        return Schema([*(entry for entry in known if entry.name not in fields), *fields])
 
-    def look_ahead(self, graph: str, size: int) -> FeatureBank:
+    def look_ahead(self, graph: Graph, size: int) -> FeatureBank:
         """The bank to predict with, batch after batch: it has seen what the graph lets it see."""
         if graph == "state":
             return self.bank
-        with self.declared():
-            batches = self.batches(size, "looking ahead")
-            return self.bank.lookahead((batch.rows for batch in batches), graph)  # type: ignore[arg-type]
+        return self.bank.lookahead(_Frames(self, size), graph, overrides=self.overrides())
 
     def remember_types(self) -> None:
         """Keep the types of columns that the bank has come to know."""
         table = self.bank.meta.setdefault("table", {})
         found = plain_types({name: self.file.types[name] for name in self.new_columns})
         table["types"] = {**table.get("types", {}), **found}
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """The rows that a bank looks at ahead, which it may go through twice."""
+
+    rows: LaterRows
+    size: int
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        return (batch.rows for batch in self.rows.batches(self.size, "looking ahead"))

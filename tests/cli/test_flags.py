@@ -125,6 +125,7 @@ def read(kind, given, default=None):
         (str | Mapping[str, str], ["warn,job=error"], {"*": "warn", "job": "error"}),
         (str | Mapping[str, str], ["a=b=warn"], {"a=b": "warn"}),
         (str | Path | None, Path("x"), Path("x")),
+        (tuple[str, ...] | Literal["as it was"], "a,b", ("a", "b")),
     ],
 )
 def test_a_text_is_read_as_what_the_parameter_is(kind, given, value):
