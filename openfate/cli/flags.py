@@ -3,7 +3,7 @@
     bool                        --name, or --name / --no-name where it is true by default
     int, float, str, Path       --name VALUE
     Literal["a", "b"]           --name a|b
-    tuple[T, ...], Sequence[T]  --names A,B; with str: a word that is the default, such as "all"
+    tuple[T, ...], Sequence[T]  --names A,B; or one of the words of a Literal beside it: all
     list[T]                     --name A --name B
     Mapping[str, T]             --names A=1,B=2, repeatable; with str: a WORD for all others too
 
@@ -106,7 +106,7 @@ def make_flag(parameter: Parameter) -> Flag:
             default=shown,
             annotation=Annotated[hint, about],
         ),
-        lambda given: default if given in (None, [], default) else read(given),
+        lambda given: default if given is None or given == [] else read(given),
     )
 
 
@@ -116,11 +116,12 @@ def _kind(flag: str, parameter: Parameter) -> tuple[Any, str | None, Callable[[A
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = {get_origin(member) or member: member for member in members}
     if mapping := kinds.get(Mapping) or kinds.get(dict):
-        words, item = str in kinds, get_args(mapping)[1]
-        metavar = "WORD|NAME=WORD,..." if words else "NAME=WORD,..."
-        return list[str], metavar, lambda texts: _mapping(flag, texts, item, words)
+        item, takes_word = get_args(mapping)[1], str in kinds
+        metavar = "WORD|NAME=WORD,..." if takes_word else "NAME=WORD,..."
+        return list[str], metavar, lambda texts: _mapping(flag, texts, item, takes_word)
     if sequence := kinds.get(Sequence) or kinds.get(tuple):
-        return str, "A,B", lambda text: _list(flag, text, get_args(sequence)[0])
+        item, words = get_args(sequence)[0], get_args(kinds.get(Literal, str))
+        return str, "A,B", lambda text: text if text in words else _list(flag, text, item)
     if choices := kinds.get(Literal):
         metavar = "|".join(map(str, get_args(choices)))
         return str, metavar, lambda text: _value(f"{flag} {text}", text, choices)

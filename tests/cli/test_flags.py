@@ -125,7 +125,8 @@ def read(kind, given, default=None):
         (str | Mapping[str, str], ["warn,job=error"], {"*": "warn", "job": "error"}),
         (str | Mapping[str, str], ["a=b=warn"], {"a=b": "warn"}),
         (str | Path | None, Path("x"), Path("x")),
-        (tuple[str, ...] | Literal["as it was"], "a,b", ("a", "b")),
+        (tuple[float, ...] | Literal["all"], "all", "all"),
+        (tuple[float, ...] | Literal["all"], "1,2", (1.0, 2.0)),
     ],
 )
 def test_a_text_is_read_as_what_the_parameter_is(kind, given, value):
