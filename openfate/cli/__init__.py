@@ -1,12 +1,12 @@
 """The command line: commands are functions, flags are their arguments.
 
     fit.py, predict.py, observe.py, evaluate.py, inspect.py, export.py, prepare.py
-                  the commands
-    command.py    what a function needs to be a command: --json, --config, Ctrl-C
-    flags.py      what a parameter is as a flag
-    signature.py  parameters and their help, read from the source of functions and classes
-    target.py     --target
-    rows.py       files of rows that come after fit
+                    the commands
+    command.py      what a function needs to be a command: --json, --config, Ctrl-C
+    flags.py        what a parameter is as a flag
+    signature.py    parameters and their help, read from the source of functions and classes
+    target_flag.py  --target: a column or an expression
+    later_rows.py   files of rows that come after fit
 
 Other packages add commands by the entry point "openfate.commands": the lab does.
 A command's module is imported when it runs, so that `--help` answers at once.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from openfate.bank import FeatureBank
 from openfate.cli.command import Answer, make_table
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Where
-from openfate.cli.rows import LaterRows
+from openfate.cli.later_rows import LaterRows
 from openfate.errors import InputError
 from openfate.estimators import LESS_IS_BETTER, task_scores
 

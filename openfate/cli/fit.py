@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from openfate.bank import check_free, describe
 from openfate.cli.command import Answer, stderr
 from openfate.cli.flags import Null, RowsPath, Where
-from openfate.cli.target import (
+from openfate.cli.target_flag import (
     Target,
     as_classes,
     as_labels,
@@ -89,7 +89,7 @@ def fit(
     known = inspect.signature(make).parameters
     estimator = make(**{name: value for name, value in settings.items() if name in known})
     estimator.fit(rows, y)
-    estimator.bank_.meta["table"] = {  # for `openfate.cli.rows`
+    estimator.bank_.meta["table"] = {  # for `openfate.cli.later_rows`
         "file": str(file.path),
         "where": where,
         "target": labels.texts,

@@ -9,7 +9,7 @@ from openfate.bank import FeatureBank, describe
 from openfate.bank import nearest as nearest_to
 from openfate.cli.command import Answer, make_table
 from openfate.cli.flags import Bundle
-from openfate.cli.target import class_text
+from openfate.cli.target_flag import class_text
 from openfate.errors import InputError
 
 __all__ = ["inspect"]

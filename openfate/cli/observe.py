@@ -9,8 +9,8 @@ from typing import Any, Literal
 from openfate.bank import FeatureBank, describe, read_bundle, updating
 from openfate.cli.command import Answer
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Null, RowsPath, Where
-from openfate.cli.rows import LaterBatch, LaterRows
-from openfate.cli.target import is_complete
+from openfate.cli.later_rows import LaterBatch, LaterRows
+from openfate.cli.target_flag import is_complete
 from openfate.errors import InputError
 
 __all__ = ["observe"]

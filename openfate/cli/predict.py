@@ -13,8 +13,8 @@ import polars as pl
 from openfate.bank import FeatureBank
 from openfate.cli.command import Answer
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Where
-from openfate.cli.rows import LaterBatch, LaterRows
-from openfate.cli.target import class_text
+from openfate.cli.later_rows import LaterBatch, LaterRows
+from openfate.cli.target_flag import class_text
 from openfate.errors import DataFileError, InputError
 from openfate.files import check_place, writing
 

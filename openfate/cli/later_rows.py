@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from openfate.bank import FeatureBank, Graph
 from openfate.cli.command import count_rows
-from openfate.cli.target import Target, as_codes, as_labels, as_numbers, is_complete, read_target
+from openfate.cli.target_flag import (
+    Target,
+    as_codes,
+    as_labels,
+    as_numbers,
+    is_complete,
+    read_target,
+)
 from openfate.errors import InputError
 from openfate.table import RowFile, Schema, plain_types
 

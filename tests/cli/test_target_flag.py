@@ -7,7 +7,7 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from openfate.cli.target import as_classes, as_numbers
+from openfate.cli.target_flag import as_classes, as_numbers
 from openfate.errors import InputError
 
 
