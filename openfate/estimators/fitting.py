@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 from sklearn.utils.validation import _check_sample_weight
 
-from openfate.bank import EVIDENCE_KIND, FeatureBank, Network
+from openfate.bank import FeatureBank, Network
 from openfate.errors import InputError
 from openfate.estimators.inputs import (
     Parts,
@@ -152,13 +152,13 @@ class FATEEstimator(BankEstimator):
                 start,
             )
             learned = recipe.learn(job)
-            pooling, decision = recipe.choose(job, learned.best_epochs)
+            poolings, decision = recipe.choose(job, learned.best_epochs)
         self.history_ = learned.history
         if self.strategy == "none":
             return learned.network, None, decision
-        kind = EVIDENCE_KIND[rows.target.task]
-        n_outputs = max(rows.target.n_outputs, 2) if kind == "classes" else rows.target.n_outputs
-        return learned.network, LiveEvidence(n_outputs, kind, pooling), decision
+        task = rows.target.task
+        n_outputs = 2 if task == "binary" else rows.target.n_outputs
+        return learned.network, LiveEvidence(n_outputs, task, *poolings), decision
 
     def _recipe(self, target: Target) -> Recipe:
         names = {field.name for field in fields(Recipe)} - {"loss", "hidden"}
@@ -232,9 +232,9 @@ class FATEEstimator(BankEstimator):
         """Loss and score of encoded rows, by the state; empty for no rows."""
         if not rows.X.n_rows:
             return {}
-        assert isinstance(self.bank_.base, Network)
+        assert isinstance(self.bank_.model, Network)
         field_of = self.bank_.encoder.field_of
-        outputs = self.bank_.base.outputs(None, rows.X, field_of, drop_new=True)
+        outputs = self.bank_.model.predict(rows.X, field_of)
         scores = task_scores(outputs, as_predicted(rows.target), rows.target.task)
         return {name: score for name, score in scores.items() if np.isfinite(score)}
 
@@ -243,15 +243,15 @@ class FATEEstimator(BankEstimator):
     def _refit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
         table, target, weight = _counted(table, target, weight)
         old, before = self.bank_, self._measure(self._validation)
-        assert isinstance(old.base, Network)
+        assert isinstance(old.model, Network)
         seed = self._seed()
-        encoder = old.grown(old.table(table))
+        encoder = old.grow_encoder(table, policies=self._policies)
         rows = Rows(encoder.encode(table), target, weight)
         parts = split(target, self.validation_share, seed)
-        start = _absorbed(old.base, encoder)
+        start = _absorbed(old.model, encoder)
         base, evidence, decision = self._learn(rows, parts, encoder.field_of, seed, start)
-        self.bank_ = old.replaced(encoder, base, evidence)
-        self.bank_.observe(table)
+        self.bank_ = old.with_model(encoder, base, evidence)
+        self.bank_.observe(table, policies=self._policies)
         old_validation, n_old = self._validation, old.n_observed
         self._remember(rows, parts, decision)
         after = self._measure(old_validation.widened(encoder.n_features)) if before else {}

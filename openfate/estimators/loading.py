@@ -86,10 +86,10 @@ def _loaded_fate(bank: FeatureBank) -> FATEEstimator:
 
 def _loaded_wrapper(bank: FeatureBank) -> OpenWorldClassifier | OpenWorldRegressor:
     """A wrapper around the model that was read back; its own parameters are not kept."""
-    assert isinstance(bank.base, Wrapped)
+    assert isinstance(bank.model, Wrapped)
     policies = bank.policies.to_dict()
     wrapper = _WRAPPED[bank.meta["kind"]](
-        bank.base.estimator, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies
+        bank.model.estimator, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies
     )
     if isinstance(wrapper, OpenWorldClassifier):
         wrapper.classes_ = np.array(bank.classes, dtype=bank.meta["classes_dtype"])

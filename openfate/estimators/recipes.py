@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from openfate.bank import EVIDENCE_KIND, Floats, Network
+from openfate.bank import Floats, Network
 from openfate.errors import InputError
 from openfate.estimators.inputs import Rows, Target, as_predicted
 from openfate.models import (
@@ -40,8 +40,7 @@ from openfate.openworld import (
     Decision,
     Novelty,
     Pooling,
-    UseEvidence,
-    best_label_alpha,
+    choose_pooling,
     evidence_candidates,
     hidden_shares,
     label_candidates,
@@ -50,7 +49,7 @@ from openfate.openworld import (
 from openfate.table import MultiHot
 from openfate.training import AutoSettings, Epoch, History, Loss, Settings, train, train_members
 
-__all__ = ["Job", "Learned", "Recipe", "Strategy", "model_of", "pooling_of"]
+__all__ = ["Job", "Learned", "Recipe", "Strategy", "model_of"]
 
 Strategy = Literal["auto", "fate", "evidence", "none"]
 OnStep = Callable[[Epoch], None]
@@ -265,15 +264,18 @@ class Recipe:
 
     # ---- choosing ------------------------------------------------------------------------------
 
-    def choose(self, job: Job, best_epochs: Sequence[int]) -> tuple[Pooling, Decision | None]:
-        """How evidence will be weighed, and the probe's decision where there was one."""
+    def choose(
+        self, job: Job, best_epochs: Sequence[int]
+    ) -> tuple[tuple[Pooling, Pooling], Decision | None]:
+        """How evidence will be weighed (by the state, in a batch), and the probe's decision."""
         late_labels_only = Pooling(strength=0.0)
         if self.strategy in ("fate", "none"):
-            return late_labels_only, None
+            return (late_labels_only, late_labels_only), None
         if self.strategy == "evidence":
-            return DEFAULT_POOLING, None
+            return (DEFAULT_POOLING, DEFAULT_POOLING), None
         if job.validation is None:
-            return late_labels_only, Decision(NONE, "there are too few rows for a probe", {}, [])
+            decision = Decision(NONE, "there are too few rows for a probe", {}, [])
+            return choose_pooling(decision), decision
         rng = np.random.default_rng([job.seed, 5])
         training = _some(job.training, _PROBE_ROWS, rng)
         validation = _some(job.validation, _PROBE_VALIDATION, rng)
@@ -285,17 +287,17 @@ class Recipe:
                 ),
                 (training.X, training.target.y),
                 (validation.X, y),
-                evidence_candidates(),
+                evidence_candidates(sweeps=(1, 2)),
                 also=label_candidates(y),
                 hidden=hidden_shares(None, self.n_draws),
                 field_of=job.field_of,
                 novelty=self.novelty,
                 every_size=True,
                 fit_fields=True,
-                kind=EVIDENCE_KIND[training.target.task],
+                task=training.target.task,
                 seed=job.seed,
             )
-        return pooling_of(decision), decision
+        return choose_pooling(decision), decision
 
     def _fit_again(
         self, rows: Rows, field_of: NDArray[np.integer], best_epochs: Sequence[int], seed: int
@@ -303,7 +305,7 @@ class Recipe:
         """A probe's fit: epochs are taken over, validation rows are not looked at."""
         members, _ = self._train_members(rows, field_of, epochs=best_epochs, seed=seed)
         network = _network(members, rows.target)
-        return lambda X: network.outputs(None, X, field_of, drop_new=True)
+        return lambda X: network.predict(X, field_of)
 
 
 def _n_fields(field_of: NDArray[np.integer]) -> int:
@@ -334,13 +336,6 @@ def model_of(member: RunningFATE) -> FATE:
     with torch.no_grad():
         model.W.copy_(member.W)
     return model
-
-
-def pooling_of(decision: Decision) -> Pooling:
-    """The settings that a probe chose, of unlabelled rows and of labels."""
-    chosen = evidence_candidates().get(decision.chosen)
-    pooling = chosen.pooling if isinstance(chosen, UseEvidence) else Pooling(strength=0.0)
-    return replace(pooling, label_alpha=best_label_alpha(decision.gains))
 
 
 def _some(rows: Rows, most: int, rng: np.random.Generator) -> Rows:

@@ -27,12 +27,17 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any, graph: Graph, new_features: Use) -> Floats:
         table = self._open(X)
-        return self.bank_.outputs(table, graph, new_features)
+        return self.bank_.predict(
+            table, graph=graph, new_features=new_features, policies=self._policies
+        )
 
     def _open(self, X: Any) -> Table:
         check_is_fitted(self, "bank_")
-        self.bank_.policies = Policies(self.new_columns, self.new_values, self.missing_columns)
         return open_table(self, X, reset=False)
+
+    @property
+    def _policies(self) -> Policies:
+        return Policies(self.new_columns, self.new_values, self.missing_columns)
 
     def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
         """Let rows teach the model what is new in them; nothing is trained.
@@ -55,7 +60,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         labels = None
         if y is not None:
             labels = as_predicted(label_target(y, table.n_rows, self.bank_))
-        self.bank_.observe(table, labels, seen=seen)
+        self.bank_.observe(table, labels, seen=seen, policies=self._policies)
         return self
 
     def schema_report(self, X: Any) -> SchemaReport:
@@ -64,7 +69,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         Printable, a small table in a notebook, and ``.to_dict()`` for programs.
         """
         table = self._open(X)
-        return self.bank_.schema_report(table)
+        return self.bank_.schema_report(table, policies=self._policies)
 
     def explain(self, X: Any, graph: Graph = "auto", rows: Sequence[int] | None = None) -> Any:
         """Which features pushed each row's prediction; new ones are marked.
@@ -87,7 +92,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             value, new and effect, one line for each feature of each row.
         """
         table = self._open(X)
-        columns = contributions(self.bank_, table, graph, rows)
+        columns = contributions(self.bank_, table, graph, rows, policies=self._policies)
         native = nw.from_native(X, pass_through=True)
         backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"
         return nw.from_dict(columns, backend=backend).to_native()

@@ -18,7 +18,7 @@ from sklearn.base import ClassifierMixin, MetaEstimatorMixin, RegressorMixin, cl
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
-from openfate.bank import EVIDENCE_KIND, FeatureBank, Floats, Graph, Task, Use, Wrapped, used_part
+from openfate.bank import FeatureBank, Floats, Graph, Task, Use, Wrapped, native_columns
 from openfate.errors import InputError
 from openfate.estimators.inputs import (
     Target,
@@ -31,7 +31,6 @@ from openfate.estimators.inputs import (
     target_name,
     unchanged_on_error,
 )
-from openfate.estimators.recipes import pooling_of
 from openfate.estimators.using import BankEstimator
 from openfate.openworld import (
     NONE,
@@ -39,6 +38,7 @@ from openfate.openworld import (
     LiveEvidence,
     Pooling,
     View,
+    choose_pooling,
     evidence_candidates,
     hidden_shares,
     judge,
@@ -99,15 +99,15 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         known = table.select(self._trained_on(table))
         seed = seed_of(self.random_state)
         encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
-        rows = used_part(known)
+        rows = native_columns(known)
         _check_text(self.estimator, known)
         check_consistent_length(y, weight)
-        pooling, decision = self.pooling, None
-        if pooling is None:
+        decision, poolings = None, (self.pooling, self.pooling)
+        if self.pooling is None:
             takes_weights = not self.prefit or has_fit_parameter(self.estimator, "sample_weight")
             fit = _fit_of(self.estimator, rows, y, target, weight if takes_weights else None)
             decision = self._probe(fit, target, encoder.encode(known), encoder.field_of, seed)
-            pooling = pooling_of(decision)
+            poolings = choose_pooling(decision)
         fitted = self.estimator
         if not self.prefit:
             fitted = clone(self.estimator).fit(rows, y, **_weights(weight))
@@ -115,8 +115,7 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
         columns = list(known.columns) if hasattr(self, "feature_names_in_") else []
         numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
         base = Wrapped(fitted, columns, encoder.n_features, target.task, numbers)
-        kind = EVIDENCE_KIND[target.task]
-        evidence = LiveEvidence(base.n_outputs, kind, pooling)
+        evidence = LiveEvidence(base.n_outputs, target.task, *poolings)
         classes = () if target.task == "regression" else tuple(fitted.classes_)
         self.bank_ = FeatureBank(
             encoder,
@@ -166,7 +165,6 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
             return Decision(NONE, "a model read from a bundle cannot be fitted again", {}, [])
         spared = target.select(parts.validation)
         labels = as_predicted(spared)
-        kind = EVIDENCE_KIND[target.task]
         X_validation = X.select_rows(parts.validation)
 
         def views() -> Iterator[tuple[View, float]]:
@@ -177,15 +175,16 @@ class _OpenWorld(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
                 chosen = rng.choice(fields, n_hidden, replace=False)
                 P0 = fit([int(at) for at in chosen], parts.training)[parts.validation]
                 new = np.flatnonzero(np.isin(field_of, chosen))
-                yield View(_always(P0), X, X_validation.select_features(new), kind), hidden
+                yield View(_always(P0), X, X_validation.select_features(new), target.task), hidden
 
         also = label_candidates(labels)
-        return judge(views(), labels, evidence_candidates(), also=also, every_size=True)
+        ways = evidence_candidates(sweeps=(1, 2))
+        return judge(views(), labels, ways, also=also, every_size=True)
 
     def _restore(self, bank: FeatureBank) -> Self:
         """Become the fitted estimator whose bank was read from a bundle."""
-        assert isinstance(bank.base, Wrapped)
-        self.bank_, self.estimator_ = bank, bank.base.estimator
+        assert isinstance(bank.model, Wrapped)
+        self.bank_, self.estimator_ = bank, bank.model.estimator
         self.n_features_in_ = int(bank.meta["n_features_in"])
         if bank.meta["columns"]:
             self.feature_names_in_ = np.array(bank.meta["columns"], dtype=object)
@@ -337,7 +336,7 @@ def _fit_of(
         blank = _constant(rows, hidden)
         some = None if weight is None else np.asarray(weight)[training]
         fitted = clone(estimator).fit(_take(blank, training), y[training], **_weights(some))
-        P = Wrapped(fitted, [], 0, target.task).predictions(blank)
+        P = Wrapped(fitted, [], 0, target.task).predict(blank)
         if target.task == "regression" or len(fitted.classes_) == len(target.classes):
             return P
         every = np.zeros((len(P), len(target.classes)))  # some classes are not in these rows

@@ -1,4 +1,4 @@
-"""Insight: what pushed a prediction, what a bank knows of a feature, what the bank is.
+"""Explaining: what pushed a prediction, what a bank knows of a feature, what the bank is.
 
 N rows, E entries (a row's feature each), C outputs.
 """
@@ -13,15 +13,23 @@ import torch
 from numpy.typing import NDArray
 
 from openfate.bank.bank import FeatureBank, Graph
-from openfate.bank.bases import Floats, Network, Task
+from openfate.bank.network import Network
 from openfate.errors import InputError
-from openfate.table import MultiHot, Scale
+from openfate.openworld import Floats, Task
+from openfate.table import MultiHot, Policies, Scale, Schema, read_table
 
 __all__ = ["contributions", "describe", "describe_value", "nearest"]
 
 
 def contributions(
-    bank: FeatureBank, frame: Any, graph: Graph = "auto", rows: Sequence[int] | None = None
+    bank: FeatureBank,
+    rows: Any,
+    graph: Graph = "auto",
+    at: Sequence[int] | None = None,
+    *,
+    exclude: Sequence[str] | None = None,
+    overrides: Schema | None = None,
+    policies: Policies | None = None,
 ) -> dict[str, list[Any]]:
     """How much each feature of each row moved its output.
 
@@ -29,36 +37,43 @@ def contributions(
     second one for a binary target; of each label; the number itself in regression) with it minus
     without it.  Of a wrapped model only new features can be told.
 
+    Parameters
+    ----------
+    rows, graph, exclude, overrides, policies
+        See `FeatureBank.predict`.
+    at
+        Places of the rows to explain; all by default.
+
     Returns
     -------
         Columns of equal length: row, output, field, value, new, effect.
     """
-    with bank.lock:
-        return _contributions(bank, frame, graph, rows)
-
-
-def _contributions(
-    bank: FeatureBank, frame: Any, graph: Graph, rows: Sequence[int] | None
-) -> dict[str, list[Any]]:
-    table = bank.table(frame)
-    bank = bank.prepared(table, graph)
-    X, field_of = bank.encoder.encode(table), bank.encoder.field_of
-    P0, P = bank.base.outputs(table, X, field_of, drop_new=True), bank.predicted(table, X)
-    at = np.arange(X.n_rows) if rows is None else np.asarray(rows, dtype=np.intp)
-    X, P0, whole = X.select_rows(at), P0[at], _scores(P[at], bank.task)
-    left = _leave_one_out(X)
-    entries = np.arange(X.nnz)
-    if isinstance(bank.base, Network):
-        less = bank.predicted(table, left, P0[X.row_of])
+    table = read_table(rows)  # once, for the look-ahead too
+    bank = bank.lookahead([table], graph, exclude=exclude, overrides=overrides, policies=policies)
+    table, X = bank.encode(table, exclude)
+    field_of, use_new = bank.encoder.field_of, bank.embeddings
+    P0, P = bank.model.predict_both(table, X, field_of, use_new=use_new)
+    places = np.arange(X.n_rows) if at is None else np.asarray(at, dtype=np.intp)
+    X, P0, P = X.select_rows(places), P0[places], P[places]
+    row_of, left = X.row_of, _leave_one_out(X)
+    entries, P_left = np.arange(X.nnz), P0[row_of]
+    if isinstance(bank.model, Network):
+        P_left = bank.model.predict(left, field_of, drop_new=not use_new)
     else:
-        less = bank.combined(P0[X.row_of], P0[X.row_of], left)
         entries = np.flatnonzero(X.ids >= bank.n_observed)
-    effect = whole[X.row_of] - _scores(less, bank.task)  # (E, C)
-    entry, output = _explained(bank.task, whole, X.row_of, entries)
+    evidence = bank.joint or bank.evidence
+    if evidence is not None:
+        new = bank.new_part(X)
+        votes = evidence.votes(new, P0)
+        P = evidence.move(P, new, votes)
+        P_left = evidence.move(P_left, bank.new_part(left), votes[row_of])
+    whole = _scores(P, bank.task)
+    effect = whole[row_of] - _scores(P_left, bank.task)  # (E, C)
+    entry, output = _explained(bank.task, whole, row_of, entries)
     named = [bank.encoder.decode(int(feature)) for feature in X.ids[entry]]
     names = bank.classes or ["prediction"]
     return {
-        "row": at[X.row_of[entry]].tolist(),
+        "row": places[row_of[entry]].tolist(),
         "output": [names[at] for at in output],
         "field": [field for field, _ in named],
         "value": [describe_value(value) for _, value in named],
@@ -104,7 +119,7 @@ def _nearest(bank: FeatureBank, field: str, value: str | float | None, k: int) -
         raise InputError(
             f"field {field!r} has no value {value!r} in this bank: observe rows that have it."
         )
-    network = bank.base if isinstance(bank.base, Network) else None
+    network = bank.model if isinstance(bank.model, Network) else None
     return {
         **_named(bank, feature),
         "id": feature,
@@ -135,13 +150,12 @@ def _neighbours(bank: FeatureBank, network: Network, feature: int, k: int) -> li
 
 def _average_effect(bank: FeatureBank, feature: int) -> dict[str, float]:
     """What the outputs of an average row change by when it gets the feature."""
-    X = MultiHot.from_rows([[feature]], bank.encoder.n_features)
-    if isinstance(bank.base, Network):
-        before, P = _average_outputs(bank, bank.base, X)
+    X, evidence = MultiHot.from_rows([[feature]], bank.encoder.n_features), bank.evidence
+    if isinstance(bank.model, Network):
+        before, P = _average_outputs(bank, bank.model, X)
     else:
-        evidence = bank.evidence
         before = P = np.zeros((1, 1)) if evidence is None else evidence.state.mean[None]
-    after = bank.combined(before, P, X)
+    after = P if evidence is None else evidence.move(P, bank.new_part(X), P)
     names = bank.classes or ["prediction"]
     change = (after - before)[0]
     return {str(name): float(by) for name, by in zip(names, change, strict=True)}
@@ -155,8 +169,8 @@ def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[
     both[1, X.ids] += 1
     row, feature = np.nonzero(both)
     rows = MultiHot.from_entries(row, feature, 2, X.n_features, both[row, feature])
-    outputs = network.outputs(None, rows, bank.encoder.field_of, drop_new=not bank.embeddings)
-    return outputs[:1], outputs[1:]
+    P = network.predict(rows, bank.encoder.field_of, drop_new=not bank.embeddings)
+    return P[:1], P[1:]
 
 
 def describe(bank: FeatureBank) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from openfate.errors import InputError
 from openfate.table import Expression, parse, text_of
 
-__all__ = ["Labels", "class_text", "read_labels"]
+__all__ = ["Target", "class_text", "is_complete", "read_target"]
 
 
 @dataclass(frozen=True)
-class Labels:
+class Target:
     """A column or an expression, or several for several labels."""
 
     expressions: tuple[Expression, ...]
@@ -38,20 +38,20 @@ class Labels:
         return pl.DataFrame([c.fill_nan(None) if c.dtype.is_float() else c for c in columns])
 
 
-def read_labels(target: str | Sequence[str], types: Mapping[str, Any]) -> Labels:
+def read_target(target: str | Sequence[str], types: Mapping[str, Any]) -> Target:
     """Read a column's name, an SQL expression, or names with commas between them.
 
     Examples
     --------
     >>> types = {"rain": pl.Boolean(), "snow": pl.Boolean(), "delay": pl.Int64()}
-    >>> read_labels("rain,snow", types).texts, read_labels("delay > 15", types).columns
+    >>> read_target("rain,snow", types).texts, read_target("delay > 15", types).columns
     (['rain', 'snow'], ('delay',))
     """
     texts = _split(target, types) if isinstance(target, str) else target
     twice = next((text for at, text in enumerate(texts) if text in texts[:at]), None)
     if twice is not None:
         raise InputError(f"--target {target}: {twice!r} is in it twice; name each label once.")
-    return Labels(tuple(parse(text, types, "--target") for text in texts))
+    return Target(tuple(parse(text, types, "--target") for text in texts))
 
 
 def _split(target: str, types: Mapping[str, Any]) -> Sequence[str]:
@@ -63,15 +63,16 @@ def _split(target: str, types: Mapping[str, Any]) -> Sequence[str]:
     return names if is_list else [target]
 
 
-def complete(labels: pl.DataFrame) -> pl.Series:
-    """Say which rows have all their labels.
+def is_complete(labels: pl.DataFrame) -> NDArray[np.bool_]:
+    """(N,) which rows have all their labels.
 
     Examples
     --------
-    >>> complete(pl.DataFrame({"rain": [True, None]})).to_list()
+    >>> is_complete(pl.DataFrame({"rain": [True, None]})).tolist()
     [True, False]
     """
-    return labels.select(pl.all_horizontal(pl.all().is_not_null()).alias("complete")).to_series()
+    complete = labels.select(pl.all_horizontal(pl.all().is_not_null()).alias("complete"))
+    return complete.to_series().to_numpy()
 
 
 def class_text(value: object) -> str:
@@ -85,8 +86,11 @@ def class_text(value: object) -> str:
     return str(text_of(pl.Series([value]), "class")[0])
 
 
+# ---- labels as a model takes them ----------------------------------------------------------------
+
+
 def as_classes(labels: pl.DataFrame) -> NDArray[Any]:
-    """(N,) classes as truth values, whole numbers or text.
+    """(N,) classes as booleans, integers or text.
 
     Examples
     --------
@@ -116,27 +120,21 @@ def as_codes(labels: pl.DataFrame, classes: Sequence[Any]) -> NDArray[np.int64]:
     >>> as_codes(pl.DataFrame({"y": ["true", "maybe"]}), [False, True]).tolist()
     [1, -1]
     """
-    column = labels.to_series()
     known = [class_text(value) for value in classes]
-    codes = text_of(column, column.name).replace_strict(
-        known, range(len(known)), default=-1, return_dtype=pl.Int64
-    )
-    return codes.to_numpy()
+    return _codes(labels.to_series(), known, range(len(known)), -1).to_numpy()
 
 
-def as_truth(labels: pl.DataFrame) -> NDArray[np.int64]:
+def as_labels(labels: pl.DataFrame) -> NDArray[np.int64]:
     """(N, K) labels of 0 and 1.
 
     Examples
     --------
-    >>> as_truth(pl.DataFrame({"rain": [True, False], "snow": [1, 0]})).tolist()
+    >>> as_labels(pl.DataFrame({"rain": [True, False], "snow": [1, 0]})).tolist()
     [[1, 1], [0, 0]]
     """
     columns = []
     for column in labels:
-        codes = text_of(column, column.name).replace_strict(
-            ["0", "1", "false", "true"], [0, 1, 0, 1], default=None, return_dtype=pl.Int64
-        )
+        codes = _codes(column, ["0", "1", "false", "true"], [0, 1, 0, 1], None)
         if codes.null_count():
             odd = column.filter(codes.is_null())[0]
             raise InputError(
@@ -145,6 +143,13 @@ def as_truth(labels: pl.DataFrame) -> NDArray[np.int64]:
             )
         columns.append(codes.to_numpy())
     return np.stack(columns, axis=1)
+
+
+def _codes(
+    column: pl.Series, texts: Sequence[str], codes: Sequence[int], other: int | None
+) -> pl.Series:
+    text = text_of(column, column.name)
+    return text.replace_strict(texts, codes, default=other, return_dtype=pl.Int64)
 
 
 def as_numbers(labels: pl.DataFrame) -> NDArray[np.float64]:

@@ -1,8 +1,6 @@
-"""`openfate inspect` and `export`."""
+"""`openfate inspect`."""
 
 from __future__ import annotations
-
-import pytest
 
 
 def test_inspect_shows_fields_and_what_fit_was_told(fitted, openfate):
@@ -22,14 +20,3 @@ def test_inspect_shows_a_feature(tables, bundle, openfate):
     assert "a new feature" in openfate("inspect", bundle, "--feature", "city=Rome")
     assert openfate("inspect", bundle, "--feature", "city=", "--json")["rows"] == 20
     assert openfate("inspect", bundle, "--feature", "wage=9.5", "--json")["rows"] > 0
-
-
-def test_export_writes_the_network_and_the_table(tables, bundle, tmp_path, openfate, refused):
-    pytest.importorskip("onnx")
-    files = openfate("export", bundle, "--out", tmp_path / "m.onnx", "--json")["files"]
-    assert files == [str(tmp_path / "m.onnx"), str(tmp_path / "m.safetensors")]
-    openfate("observe", bundle, tables / "later.csv")
-    text = openfate("export", bundle, "--format", "table", "--out", tmp_path / "t.safetensors")
-    assert text.strip() == str(tmp_path / "t.safetensors")
-    assert (tmp_path / "t.safetensors").stat().st_size > (tmp_path / "m.safetensors").stat().st_size
-    assert "--format pmml" in refused("export", bundle, "--format", "pmml", "--out", "m.pmml")

@@ -7,12 +7,12 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from openfate.cli.labels import as_classes, as_numbers
+from openfate.cli.target_flag import as_classes, as_numbers
 from openfate.errors import InputError
 
 
 @pytest.mark.parametrize("numbers", [[-1.0, 0.0, 2.0], [Decimal("-1.00"), Decimal(0), Decimal(2)]])
-def test_whole_numbers_of_any_sign_are_classes(numbers):
+def test_integers_of_any_sign_are_classes(numbers):
     assert as_classes(pl.DataFrame({"y": numbers})).tolist() == [-1, 0, 2]
 
 

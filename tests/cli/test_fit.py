@@ -67,23 +67,6 @@ def test_columns_that_are_not_there_yet_are_new_later(tables, tmp_path, openfate
     assert result["new_features"] == {"zip": 3}
 
 
-def test_flags_default_to_what_the_estimators_do():
-    import inspect
-
-    from openfate import FATEClassifier, FATERegressor
-    from openfate.cli.learn import fit
-
-    flags = {name: p.default for name, p in inspect.signature(fit).parameters.items()}
-    known = FATERegressor().get_params() | FATEClassifier().get_params()
-    spelled = {"hidden": None, "exclude": (), "new_columns": "extrapolate",
-               "new_values": "extrapolate", "missing_columns": "ignore"}  # fmt: skip
-    same = (flags.keys() & known.keys()) - spelled.keys()
-    assert {name: flags[name] for name in same} == {name: known[name] for name in same}
-    assert {name: known[name] for name in spelled} == spelled
-    assert flags["seed"] == known["random_state"]
-    assert known.keys() - flags.keys() == {"schema", "random_state", "callback", "progress"}
-
-
 def test_regression_end_to_end(tables, tmp_path, openfate):
     fit = openfate("fit", tables / "later.csv", "--target", "wage", "--task", "regression",
                    "--exclude", "id,city", "--numeric", "value", *QUICK, "--out", tmp_path / "m",

@@ -1,4 +1,4 @@
-"""The bundle: a saved model as a folder of plain files.  No pickle: reading one runs no code of it.
+"""The bundle: a saved bank as a folder of plain files.  No pickle: reading one runs no code of it.
 
     schema-<hash>.json          fields, bucket edges: the encoder's header
     vocabulary-<hash>.parquet   one row a feature, in the order of ids
@@ -9,6 +9,8 @@
 Files carry the hash of their content in their names, so a new version never touches an old one's;
 `meta.json` is renamed into place last and is the commit point.  A crash before it leaves the old
 bundle whole, a crash after it leaves strays, which the next reader or writer sweeps.
+
+`unpack` makes the parts of a bank from a bundle and checks them against one another.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -35,10 +37,27 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from openfate import __version__
+from openfate.bank.network import Network
+from openfate.bank.wrapped import Wrapped, revive
 from openfate.errors import DataFileError, InputError
 from openfate.files import writing
+from openfate.openworld import LiveEvidence, Pooling, Task
+from openfate.table import Encoder, Policies, Schema
 
-__all__ = ["FORMAT", "Bundle", "check_free", "read_bundle", "updating", "write_bundle"]
+__all__ = [
+    "FORMAT",
+    "Bundle",
+    "Model",
+    "check_free",
+    "plain_classes",
+    "pooling_settings",
+    "read_bundle",
+    "unpack",
+    "updating",
+    "write_bundle",
+]
+
+Model = Network | Wrapped  # what a bank is built on
 
 FORMAT = 1  # raised when an older program could misread what a newer one writes
 
@@ -270,9 +289,7 @@ def check_free(path: Path, overwrite: bool) -> None:
     if (path / "meta.json").exists():
         _read_meta(path, any_format=True)  # a foreign meta.json is not ours to replace
         if not overwrite:
-            raise InputError(
-                f"{path} holds a bundle already: give overwrite=True (--overwrite) to replace it."
-            )
+            raise InputError(f"{path} holds a bundle already: give overwrite=True to replace it.")
         return
     for file in path.iterdir():
         if not (_NAME.fullmatch(file.name) or _TEMPORARY.fullmatch(file.name)):
@@ -369,3 +386,100 @@ def _parse(path: Path, meta: dict[str, Any], contents: dict[str, bytes]) -> Bund
         )
     except (ValueError, RecursionError, SafetensorError, pl.exceptions.PolarsError) as error:
         raise DataFileError(f"{path}: the bundle cannot be read ({error}).") from None
+
+
+# ---- the parts of a bank -----------------------------------------------------------------------
+
+_WRITTEN_BY_BUNDLE = {
+    *("format", "openfate", "versions", "written", "files", "digest"),
+    *("classes", "embeddings", "policies", "exclude", "overrides"),
+    *("pooling", "batch_pooling"),
+    *("task", "target_scale", "backbone", "extrapolator", "recompose"),
+    *("n_observed", "numbers", "estimator_format"),
+}
+
+
+def unpack(bundle: Bundle, source: str) -> tuple[dict[str, Any], NDArray[np.float64], int]:
+    """The arguments of a `FeatureBank`, the rows (D',) of each feature, and the number of rows.
+
+    Raises
+    ------
+    DataFileError
+        Where the parts do not fit together; it names the `source`.
+    """
+    meta = bundle.meta
+    try:
+        encoder, model = Encoder.from_parts(bundle.schema, bundle.vocabulary), _model_in(bundle)
+        arguments = {
+            "encoder": encoder,
+            "model": model,
+            "classes": list(meta["classes"]),
+            "embeddings": bool(meta["embeddings"]),
+            "evidence": _evidence_in(bundle, model.task),
+            "policies": Policies.from_dict(meta["policies"]),
+            "exclude": tuple(meta["exclude"]),
+            "overrides": Schema.from_json(meta["overrides"]),
+            "meta": {k: v for k, v in meta.items() if k not in _WRITTEN_BY_BUNDLE},
+        }
+        rows = np.array(bundle.state["rows"], dtype=np.float64)
+        n_rows = int(bundle.state["n_rows"][0])
+    except (InputError, KeyError, TypeError, RuntimeError, ValueError) as error:
+        raise DataFileError(
+            f"{source}: the parts of the bundle do not fit together ({error})."
+        ) from None
+    if not model.n_observed <= len(rows) <= encoder.n_features:
+        raise DataFileError(
+            f"{source}: the vocabulary has {encoder.n_features} features, the weights "
+            f"{model.n_observed} and the state {len(rows)}; it is damaged."
+        )
+    return arguments, rows, n_rows
+
+
+def _model_in(bundle: Bundle) -> Model:
+    meta = bundle.meta
+    if bundle.estimator is None:
+        return Network.from_arrays(bundle.weights, bundle.state, meta)
+    estimator = revive(meta["estimator_format"], bundle.estimator, meta["classes"])
+    columns, numbers, n_observed = meta["columns"], meta["numbers"], int(meta["n_observed"])
+    return Wrapped(estimator, columns, n_observed, meta["task"], numbers)
+
+
+def _evidence_in(bundle: Bundle, task: Task) -> LiveEvidence | None:
+    if "pooling" not in bundle.meta:
+        return None
+    arrays = {
+        name.removeprefix("evidence."): array
+        for name, array in bundle.state.items()
+        if name.startswith("evidence.")
+    }
+    batch = bundle.meta.get("batch_pooling")  # which a bundle has where it is another one
+    poolings = Pooling(**bundle.meta["pooling"]), None if batch is None else Pooling(**batch)
+    return LiveEvidence.from_arrays(arrays, task, *poolings)
+
+
+def pooling_settings(evidence: LiveEvidence) -> dict[str, Any]:
+    """What a bundle's meta keeps of how evidence is weighed."""
+    poolings = {"pooling": evidence.pooling, "batch_pooling": evidence.batch_pooling}
+    found = {name: asdict(pooling) for name, pooling in poolings.items() if pooling is not None}
+    for settings in found.values():
+        if settings["n_sweeps"] == 1:  # WHY: programs that know no sweeps read it too
+            del settings["n_sweeps"]
+    return found
+
+
+def plain_classes(classes: Sequence[Any]) -> list[Any]:
+    """Classes as values that JSON keeps; refuses others.
+
+    Examples
+    --------
+    >>> plain_classes([np.int64(3), "a"])
+    [3, 'a']
+    """
+    plain = [c.item() if isinstance(c, np.generic) else c for c in classes]
+    for name in plain:
+        if not isinstance(name, str | int | float | bool):
+            raise InputError(
+                f"class {name!r} of type {type(name).__name__} cannot be written: "
+                "use strings, numbers or booleans."
+            )
+    return plain
