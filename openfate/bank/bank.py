@@ -286,7 +286,7 @@ class FeatureBank:
             overrides=self.overrides,
             numeric=self.meta.get("numeric", "buckets"),
         )
-        return self.encoder.grown(table, wanted, columns=allowed.columns, values=allowed.values)
+        return self.encoder.grow_copy(table, wanted, columns=allowed.columns, values=allowed.values)
 
     def schema_report(self, frame: Any) -> SchemaReport:
         """Tell which columns and values of a frame are new, missing or known, and what follows."""

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from openfate.bank.bank import FeatureBank, Graph
 from openfate.bank.bases import Floats, Network, Task
 from openfate.errors import InputError
-from openfate.table import MultiHot, Scale
+from openfate.table import MultiHot
 
-__all__ = ["contributions", "describe", "describe_value", "nearest"]
+__all__ = ["contributions", "describe", "nearest"]
 
 
 def contributions(
@@ -55,13 +55,13 @@ def _contributions(
         entries = np.flatnonzero(X.ids >= bank.n_observed)
     effect = whole[X.row_of] - _scores(less, bank.task)  # (E, C)
     entry, output = _explained(bank.task, whole, X.row_of, entries)
-    named = [bank.encoder.decode(int(feature)) for feature in X.ids[entry]]
+    named = [bank.encoder.describe(int(feature)) for feature in X.ids[entry]]
     names = bank.classes or ["prediction"]
     return {
         "row": at[X.row_of[entry]].tolist(),
         "output": [names[at] for at in output],
         "field": [field for field, _ in named],
-        "value": [describe_value(value) for _, value in named],
+        "value": [value for _, value in named],
         "new": (X.ids[entry] >= bank.n_observed).tolist(),
         "effect": effect[entry, output].tolist(),
     }
@@ -115,9 +115,9 @@ def _nearest(bank: FeatureBank, field: str, value: str | float | None, k: int) -
 
 
 def _named(bank: FeatureBank, feature: int) -> dict[str, Any]:
-    field, value = bank.encoder.decode(feature)
+    field, value = bank.encoder.describe(feature)
     rows = int(bank.rows[feature]) if feature < len(bank.rows) else 0
-    return {"field": field, "value": describe_value(value), "rows": rows}
+    return {"field": field, "value": value, "rows": rows}
 
 
 def _neighbours(bank: FeatureBank, network: Network, feature: int, k: int) -> list[dict[str, Any]]:
@@ -183,18 +183,6 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
         "policies": bank.policies.to_dict(),
         "meta": bank.meta,
     }
-
-
-def describe_value(value: Any) -> str:
-    """A feature's value as text for people: a bucket as an interval, a missing cell as such."""
-    if value is None:
-        return "(missing)"
-    if isinstance(value, Scale):
-        return f"a number (mean {value.mean:g}, deviation {value.std:g})"
-    if isinstance(value, tuple):
-        low, high = value
-        return f"{low:g} to {high:g}"
-    return str(value)
 
 
 def _scores(outputs: Floats, task: Task) -> Floats:

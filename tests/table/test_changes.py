@@ -255,7 +255,7 @@ def test_growth_is_what_the_policies_allow(encoder, policies, columns, values):
     table = read_table(pl.DataFrame(LATER))
     growth = enforce(encoder, table, policies)
     assert growth == Growth(columns, values)
-    grown = encoder.grown(table, columns=growth.columns, values=growth.values)
+    grown = encoder.grow_copy(table, columns=growth.columns, values=growth.values)
     assert set(grown.fields) - set(encoder.fields) == set(columns)
 
 

@@ -75,8 +75,8 @@ def test_the_parts_survive_json_and_parquet(parts):
 
 def test_ids_of_a_field_need_not_lie_together():
     encoder = Encoder(SCHEMA, hash_key=b"key").fit(FRAME)
-    encoder.grow(pl.DataFrame({"job": ["judge"], "age": [5.0], "city": ["Rome"]}))
-    encoder.grow(pl.DataFrame({"job": ["nurse"], "city": [None]}))
+    encoder = encoder.grow_copy(pl.DataFrame({"job": ["judge"], "age": [5.0], "city": ["Rome"]}))
+    encoder = encoder.grow_copy(pl.DataFrame({"job": ["nurse"], "city": [None]}))
     again = Encoder.from_parts(*encoder.to_parts())
     everything = range(encoder.n_features)
     assert [again.decode(j) for j in everything] == [encoder.decode(j) for j in everything]
@@ -161,11 +161,11 @@ def with_row(header, vocabulary, *row):
         (lambda h, v: changed(h, v, edges={}), "field 'age' cannot have the feature 0"),
         (
             lambda h, v: changed(h, v, scales={"size": [0.0, 0.0]}),
-            "field 'size' cannot have this scale",
+            "field 'size' cannot have these scales",
         ),
         (
             lambda h, v: changed(h, v, scales={"age": [0.0, 1.0]}),
-            "field 'age' cannot have this scale",
+            "field 'age' cannot have these scales",
         ),
         (
             lambda h, v: changed(h, v, scales={"size": [1.0]}),

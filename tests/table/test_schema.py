@@ -177,7 +177,7 @@ def test_a_schema_knows_its_fields():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Field("", "numeric"), "a field's name must be text that is not empty, not ''."),
+        (lambda: Field("", "numeric"), "a field's name must be a non-empty string, not ''."),
         (
             lambda: Field("age", "numerical"),
             "field 'age': unknown kind 'numerical'; did you mean 'numeric'? "
@@ -185,7 +185,7 @@ def test_a_schema_knows_its_fields():
         ),
         (
             lambda: Field("age", "numeric", n_buckets=0),
-            "field 'age': n_buckets must be a whole number from 1 up, not 0.",
+            "field 'age': n_buckets must be an integer from 1 up, not 0.",
         ),
         (
             lambda: Field("age", "numeric", bounds=(2, 1)),
@@ -254,7 +254,7 @@ def test_a_schema_knows_its_fields():
         ),
         (
             lambda: Schema.from_frame(pd.DataFrame([[1, 2]])),
-            "column name 0 is not text; rename it, e.g. with "
+            "column name 0 is not a string; rename it, e.g. with "
             "frame.columns = frame.columns.map(str).",
         ),
         (
