@@ -367,7 +367,7 @@ def _find_unwanted(
     watched = [f for f in encoder.schema if policies.of("new_values", f.name) in told]
     unseen = encoder.unseen(table, watched) if watched else {}
     for field in watched:
-        if field.name in unseen and _has_news(unseen[field.name]):
+        if field.name in unseen and unseen[field.name].n_new:
             what = _describe(unseen[field.name], field)
             note("new_values", field.name, f"field {field.name!r} has {what}")
     return told
@@ -442,28 +442,23 @@ def _change(encoder: Encoder, table: Table, policies: Policies, field: Field) ->
         why = f"was not there in training; {_NEW[word].format(its='its')}"
         if n_missing == table.n_rows:
             why = "has no value yet, and stays new until one comes."
-    elif _has_news(unseen):
+    elif unseen.n_new:
         why = f"has {_describe(unseen, field)}; {_NEW[word].format(its='their')}"
     else:
         word, why = "use", "every value is known."
-    n_values, examples = unseen.n_values + unseen.missing, _examples(unseen, field)
+    examples = _examples(unseen, field)
     return ColumnChange(
-        name, status, kind, n_values, unseen.share, share_missing, examples, word, why
+        name, status, kind, unseen.n_new, unseen.share, share_missing, examples, word, why
     )
 
 
 # ---- words -------------------------------------------------------------------------------------
 
 
-def _has_news(unseen: Unseen) -> bool:
-    return unseen.n_values > 0 or unseen.missing
-
-
 def _describe(unseen: Unseen, field: Field) -> str:
     examples = _examples(unseen, field)
-    n_values = unseen.n_values + unseen.missing
-    some = "" if n_values == len(examples) else "e.g. "
-    return f"{_count(n_values, 'new value')} ({some}{', '.join(examples)})"
+    some = "" if unseen.n_new == len(examples) else "e.g. "
+    return f"{_count(unseen.n_new, 'new value')} ({some}{', '.join(examples)})"
 
 
 def _examples(unseen: Unseen, field: Field) -> tuple[str, ...]:

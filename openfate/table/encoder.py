@@ -57,6 +57,11 @@ class Unseen:
     examples: tuple[Value, ...]
     missing: bool
 
+    @property
+    def n_new(self) -> int:
+        """The number of values without an id, "missing" among them."""
+        return self.n_values + self.missing
+
 
 class Encoder:
     """Gives every (field, value) pair an id and turns frames into 0-1 rows.
@@ -179,8 +184,7 @@ class Encoder:
         >>> encoder.grow_copy(pl.DataFrame({"city": ["Bern"]})).n_features, encoder.n_features
         (3, 2)
         """
-        self._refuse_unfitted()
-        table = read_table(frame)
+        table = self._read(frame)
         for what, names in (("columns", columns), ("values", values)):
             if isinstance(names, str):
                 raise InputError(f"{what} must be a list of names, not the string {names!r}.")
@@ -243,9 +247,10 @@ class Encoder:
             kind = KINDS[field.kind](field, self._hash_key if field.hashed else None)
             self._codecs[field.name] = _Codec(kind, self.missing == "feature")
 
-    def _refuse_unfitted(self) -> None:
+    def _read(self, frame: Any) -> Table:
         if not self._fitted:
             raise InputError("this encoder has seen no rows: call fit first.")
+        return read_table(frame)
 
     # ---- encoding ----------------------------------------------------------------------------
 
@@ -265,8 +270,7 @@ class Encoder:
         array([[1, 1],
                [0, 1]], dtype=int8)
         """
-        self._refuse_unfitted()
-        table = read_table(frame)
+        table = self._read(frame)
         columns = [
             column
             for name, codec in self._codecs.items()
@@ -296,8 +300,7 @@ class Encoder:
         >>> encoder.unseen(pl.DataFrame({"city": ["Bern", "Rome", None, None]}))["city"]
         Unseen(share=0.5, n_values=1, examples=('Bern',), missing=True)
         """
-        self._refuse_unfitted()
-        table = read_table(frame)
+        table = self._read(frame)
         wanted = [f for f in (self.schema if fields is None else fields) if f.name in table.columns]
         looking = self._copy_with([field for field in wanted if field.name not in self.schema])
         return {field.name: looking._codecs[field.name].unseen(table) for field in wanted}

@@ -91,8 +91,9 @@ class Field:
             yield f"unknown kind {self.kind!r}{hint}"
         if type(self.n_buckets) is not int or self.n_buckets < 1:
             yield f"n_buckets must be an integer from 1 up, not {self.n_buckets!r}"
-        if not isinstance(self.hashed, bool):
-            yield f"hashed must be True or False, not {self.hashed!r}"
+        hashed: object = self.hashed
+        if not isinstance(hashed, bool):
+            yield f"hashed must be True or False, not {hashed!r}"
         if self.numeric not in _MEASURES:
             yield f'numeric must be "buckets" or "value", not {self.numeric!r}'
         settings = KINDS[self.kind].settings
@@ -181,9 +182,7 @@ class Kind(ABC):
 
     def read(self, table: Table) -> tuple[Cells, ...]:
         """Read the field's column: one `Cells`, or one for each part of its cells."""
-        if (self.field.name, self) not in table.memo:
-            table.memo[self.field.name, self] = self._read(table)
-        cells: tuple[Cells, ...] = table.memo[self.field.name, self]
+        cells: tuple[Cells, ...] = table.recall(self.field.name, self, lambda: self._read(table))
         return cells
 
     @abstractmethod
@@ -518,9 +517,7 @@ def read_numbers(numbers: Floats, measure: Edges | Scale | None) -> Cells:
     """
     missing = np.isnan(numbers)
     filled = numbers[~missing] if missing.any() else numbers
-    if measure is None:
-        return Cells(_NO_BUCKETS, _NO_BUCKETS, len(filled), lambda ids: _no_ids(len(numbers)))
-    bucket = measure.place(filled)
+    bucket = _NO_ROWS if measure is None else measure.place(filled)
     there = np.flatnonzero(np.bincount(bucket)).astype(np.int32)
 
     def spread(ids: Ids) -> Ids:
@@ -534,14 +531,11 @@ def read_numbers(numbers: Floats, measure: Edges | Scale | None) -> Cells:
         cells[~missing] = id_of[bucket]
         return cells
 
-    values = measure.carry(numbers)
+    values = None if measure is None else measure.carry(numbers)
     if values is not None:
         values[missing] = 1.0
     keys = pl.Series(there)
     return Cells(keys, keys, len(filled), spread, values=values)
-
-
-_NO_BUCKETS = pl.Series([], dtype=pl.Int32)
 
 
 def _no_ids(n_cells: int) -> Ids:
@@ -590,9 +584,9 @@ class Number(Kind):
     def _numbers(self, table: Table) -> Floats:
         """(N,) NaN where missing."""
         name = self.field.name
-        if (name, "numbers") not in table.memo:
-            table.memo[name, "numbers"] = numbers_of(table.columns[name], name).to_numpy()
-        numbers: Floats = table.memo[name, "numbers"]
+        numbers: Floats = table.recall(
+            name, "numbers", lambda: numbers_of(table.columns[name], name).to_numpy()
+        )
         return numbers
 
     def _read(self, table: Table) -> tuple[Cells, ...]:
@@ -613,8 +607,8 @@ class Number(Kind):
 
     def keys_of(self, value: Any) -> pl.Series:
         """The bucket of a number."""
-        number = value[0] if isinstance(value, tuple) else getattr(value, "mean", value)
-        column = pl.Series([number], strict=False)
+        number = value[0] if isinstance(value, tuple) else value
+        column = pl.Series([number.mean if isinstance(number, Scale) else number], strict=False)
         return self._read(Table(1, {self.field.name: column}))[0].keys
 
     @classmethod
@@ -650,7 +644,7 @@ class Number(Kind):
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 # All values that a datetime field can have, in the order of their ids.
-_PARTS: tuple[str, ...] = (
+_ALL_PARTS: tuple[str, ...] = (
     *(f"hour {hour}" for hour in range(24)),
     *(f"weekday {day}" for day in _DAYS),
     *(f"month {month}" for month in range(1, 13)),
@@ -677,7 +671,7 @@ class Date(Kind):
     @classmethod
     def takes(cls, dtype: pl.DataType) -> bool:
         """Dates, times, and both in one."""
-        return dtype in (pl.Date, pl.Datetime, pl.Time)
+        return dtype.base_type() in _PARTS_OF
 
     def _read(self, table: Table) -> tuple[Cells, ...]:
         return tuple(read_texts(part) for part in self._parts(table.columns[self.field.name]))
@@ -685,23 +679,19 @@ class Date(Kind):
     def order(self, distinct: pl.Series) -> pl.Series:
         """Hours, weekdays, months, each as the clock and the calendar have them."""
         there = set(distinct.to_list())
-        return pl.Series([part for part in _PARTS if part in there], dtype=pl.String)
+        return pl.Series([part for part in _ALL_PARTS if part in there], dtype=pl.String)
 
     def find_odd(self, keys: pl.Series) -> Any:
         """What is no hour, weekday or month."""
-        return next((key for key in keys if key not in _PARTS), None)
+        return next((key for key in keys if key not in _ALL_PARTS), None)
 
     def _parts(self, column: pl.Series) -> list[pl.Series]:
         """The texts of each part; null where a cell has none."""
         dtype = column.dtype
         if column.null_count() == len(column):
-            return [column.cast(pl.String, strict=False)]
-        if dtype == pl.Time:
-            return [_hour(column)]
-        if dtype == pl.Date:
-            return [_weekday(column), _month(column)]
-        if dtype == pl.Datetime:
-            return [_hour(column), _weekday(column), _month(column)]
+            return [pl.Series([None], dtype=pl.String).new_from_index(0, len(column))]
+        if self.takes(dtype):
+            return [part(column) for part in _PARTS_OF[dtype.base_type()]]
         if dtype in (pl.String, pl.Categorical, pl.Enum):
             return self._parts_of_text(column.cast(pl.String))
         raise InputError(
@@ -745,6 +735,13 @@ def _weekday(column: pl.Series) -> pl.Series:
 
 def _month(column: pl.Series) -> pl.Series:
     return "month " + column.dt.month().cast(pl.String)
+
+
+_PARTS_OF: dict[type[pl.DataType], tuple[Callable[[pl.Series], pl.Series], ...]] = {
+    pl.Time: (_hour,),
+    pl.Date: (_weekday, _month),
+    pl.Datetime: (_hour, _weekday, _month),
+}
 
 
 def _parse(text: pl.Series, *ways: Callable[[pl.Series], pl.Series]) -> pl.Series:

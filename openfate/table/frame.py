@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -37,13 +37,13 @@ class Table:
     """The columns of a frame as polars Series; keeps the number of rows where no column is left.
 
     A table can be given wherever a frame can; what was computed of its columns is then not
-    computed again (`openfate.table.fields` keeps it in `memo`).
+    computed again: `recall` keeps it.
     """
 
     n_rows: int
     columns: Mapping[str, pl.Series]
     native: Any = field(default=None, repr=False)  # what it was read from, all columns
-    memo: dict[tuple[Any, ...], Any] = field(default_factory=dict, init=False, repr=False)
+    memo: dict[tuple[str, Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     def select(self, names: Iterable[str]) -> Table:
         """Keep the named columns only.
@@ -57,6 +57,12 @@ class Table:
         kept = Table(self.n_rows, {name: self.columns[name] for name in names}, self.native)
         kept.memo.update({key: value for key, value in self.memo.items() if key[0] in kept.columns})
         return kept
+
+    def recall(self, column: str, what: Any, compute: Callable[[], Any]) -> Any:
+        """Give what was computed of a column; compute it the first time."""
+        if (column, what) not in self.memo:
+            self.memo[column, what] = compute()
+        return self.memo[column, what]
 
 
 def read_table(frame: Any) -> Table:

@@ -8,7 +8,7 @@ Needs numpy alone, so that graph, models and the benchmark run on a bare machine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -239,9 +239,9 @@ def _at(values: Values | None, index: NDArray[Any]) -> Values | None:
     return None if values is None else values[index]
 
 
-def _join(parts: Sequence[Sequence[Any]]) -> NDArray[Any]:
+def _join(parts: Iterable[ArrayLike]) -> NDArray[Any]:
     """One array of all parts; the empty ones, which numpy takes for floats, are left out."""
-    filled = [np.asarray(part) for part in parts if len(part)]
+    filled = [array for array in map(np.asarray, parts) if len(array)]
     return np.concatenate(filled) if filled else np.empty(0)
 
 
