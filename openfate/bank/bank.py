@@ -293,7 +293,9 @@ class FeatureBank:
                 overrides=options.overrides,
                 numeric=self.meta.get("numeric", "buckets"),
             )
-            encoder = encoder.grown(table, wanted, columns=allowed.columns, values=allowed.values)
+            encoder = encoder.grow_copy(
+                table, wanted, columns=allowed.columns, values=allowed.values
+            )
         return table, encoder, encoder.encode(table)
 
     def encode(self, rows: Any, exclude: Sequence[str] | None = None) -> tuple[Table, MultiHot]:

@@ -113,7 +113,8 @@ class FATEEstimator(BankEstimator):
         encoder = Encoder(schema).fit(select_rows(table, parts.training))
         rows = Rows(encoder.encode(table), target, weight)
         base, evidence, decision = self._learn(rows, parts, encoder.field_of, seed)
-        encoder.grow(table, schema)  # WHY: what only validation rows have is new: extrapolated
+        # WHY: what only validation rows have is new: extrapolated
+        encoder = encoder.grow_copy(table, schema)
         self.bank_ = FeatureBank(
             encoder,
             base,

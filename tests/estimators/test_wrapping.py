@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from catboost import CatBoostClassifier, CatBoostRegressor
 from lightgbm import LGBMClassifier, LGBMRegressor
+from openfate.bank.foreign import revive
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -17,7 +18,6 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from openfate.bank import read_bundle
-from openfate.bank.foreign import revive
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, OpenWorldClassifier, OpenWorldRegressor, load
 from openfate.openworld import Pooling
