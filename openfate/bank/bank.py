@@ -376,7 +376,8 @@ class FeatureBank:
 
     def describe_usage(self) -> str:
         """How new features are used, and what a probe said to that, in a sentence or two."""
-        if self.embeddings:
+        decision = self.meta.get("decision")
+        if self.embeddings and not decision:
             used = "New features are used through embeddings computed from their rows."
             if isinstance(self.model, Network) and self.model.n_fields is not None:
                 used += (
@@ -386,7 +387,6 @@ class FeatureBank:
             return used
         if self.evidence is None:
             return "New features are ignored: that is the model's strategy."
-        decision = self.meta.get("decision")
         if not decision:
             return "New features are used through evidence, with fixed settings."
         if decision["chosen"] == "none":

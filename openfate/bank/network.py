@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from openfate.errors import InputError
-from openfate.models import FATE, GraphSAGE, RunningFATE, Sums, make_backbone
+from openfate.models import FATE, ContextMap, GraphSAGE, RunningFATE, Sums, make_backbone
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
 
@@ -102,7 +102,7 @@ class Network:
 
     def copy(self) -> Network:
         """A copy with sums of its own."""
-        return Network([m.copied() for m in self.members], self.task, self.target_scale)
+        return Network([m.copy() for m in self.members], self.task, self.target_scale)
 
     # ---- bundles -------------------------------------------------------------------------------
 
@@ -129,11 +129,12 @@ class Network:
 
     def settings(self) -> dict[str, Any]:
         """What a bundle's meta keeps to make it again."""
+        extrapolator = self.members[0].extrapolator
         return {
             "task": self.task,
             "target_scale": list(self.target_scale),
             "backbone": self.members[0].backbone.about(),
-            "extrapolator": _options_of(self.members[0].extrapolator),
+            "extrapolator": None if extrapolator is None else extrapolator.options(),
             "recompose": self.members[0].recompose,
         }
 
@@ -160,7 +161,7 @@ def _member(weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Running
     options = settings["extrapolator"]
     with torch.device("meta"):  # WHY: sizes that the file tells allocate nothing before they fit
         backbone = make_backbone(**settings["backbone"])
-        extrapolator = None if options is None else GraphSAGE(backbone.width, 2, **options)
+        extrapolator = None if options is None else _extrapolator(backbone.width, **options)
         model = FATE(len(tensors["W"]), backbone, extrapolator, recompose=settings["recompose"])
     model.load_state_dict(tensors, assign=True)
     sums = Sums(state["counts"].copy(), state["messages"].copy())
@@ -171,10 +172,6 @@ def _member(weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Running
     return RunningFATE(model, sums)
 
 
-def _options_of(extrapolator: GraphSAGE | None) -> dict[str, Any] | None:
-    """What else than its width and two layers makes an extrapolator again."""
-    if extrapolator is None:
-        return None
-    prior = extrapolator.log_prior  # what was learned, to start from; weights hold it exactly
-    prior_rows = None if prior is None else float(prior.exp())
-    return {"normalize": extrapolator.normalize, "prior_rows": prior_rows}
+def _extrapolator(width: int, name: str = "sage", **options: Any) -> GraphSAGE | ContextMap:
+    """What `options` of one told; bundles name an extrapolator since there are two."""
+    return ContextMap(width, **options) if name == "context" else GraphSAGE(width, 2, **options)

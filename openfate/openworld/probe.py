@@ -41,6 +41,7 @@ __all__ = [
     "Novelty",
     "choose_pooling",
     "hidden_shares",
+    "hide_features",
     "judge",
     "new_share",
     "probe",
@@ -359,6 +360,26 @@ def row_losses(P: Floats, y: NDArray[Any], task: Task = "multiclass") -> Floats:
 
 
 # ---- draws -----------------------------------------------------------------------------------
+
+
+def hide_features(
+    field_of: NDArray[np.integer], share: float, novelty: Novelty, rng: np.random.Generator
+) -> Ids:
+    """The features that one draw of a probe hides.
+
+    Parameters
+    ----------
+    field_of
+        (D,) the field of each feature.
+    share, novelty
+        How much is hidden, and what: see `probe`.
+
+    Examples
+    --------
+    >>> hide_features(np.array([0, 0, 1, 1]), 0.5, "columns", np.random.default_rng(0))
+    array([2, 3])
+    """
+    return _hide(_units(len(field_of), field_of, novelty), share, novelty, rng)
 
 
 def _units(

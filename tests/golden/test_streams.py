@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import torch
 from frozen import differences
-
 from openfate.estimators.inputs import class_target, split
+from openfate.training.members import AutoSettings, _Member
+
 from openfate.graph.bipartite import Bipartite
 from openfate.models.backbone import MLP
 from openfate.models.extrapolator import GCN, GraphSAGE
@@ -31,7 +32,6 @@ from openfate.training.dropedge import drop_edges
 from openfate.training.engine import Seeds
 from openfate.training.loop import _Run
 from openfate.training.masking import k_shot, leave_out, n_fold
-from openfate.training.members import AutoSettings, _Member
 from openfate.training.rows import check_rows
 from openfate.training.settings import Settings
 from openfate_lab.data.datasets import load

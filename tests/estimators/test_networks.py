@@ -12,7 +12,7 @@ import torch
 from openfate.bank import FeatureBank, Network, nearest
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
-from openfate.estimators.recipes import model_of
+from openfate.estimators.networks import model_of
 from openfate.graph import Bipartite
 from openfate.models import DCN, FATE, MLP, DeepFM, GraphSAGE, RunningFATE, WideDeep
 from openfate.table import Encoder, MultiHot, Schema
@@ -72,7 +72,7 @@ def model(fitted):
 
 
 def test_the_backbone_is_the_one_that_was_asked_for(fitted, rows):
-    for member in fitted.bank_.base.members:
+    for member in fitted.bank_.model.members:
         assert type(member.backbone) is KINDS[fitted.backbone]
         assert member.backbone.n_fields == (3 if fitted.pool == "field_linear" else None)
     assert fitted.bank_.meta["params"]["backbone"] == fitted.backbone
@@ -99,14 +99,14 @@ def test_observed_sums_are_those_of_the_whole_graph(model, rows, later):
     """The slow twin: one graph of all rows ever seen, through `FATE.extrapolate`."""
     model.observe(later[:50]).observe(later[50:])
     bank = model.bank_
-    network = model_of(bank.base.members[0]).double().eval()
+    network = model_of(bank.model.members[0]).double().eval()
     parts = [bank.encoder.encode(part) for part in (rows, later)]
     field_of = torch.from_numpy(bank.encoder.field_of)
     W_hat = network.extrapolate(Bipartite.from_multihot(MultiHot.stack(parts)), field_of)
     X = Bipartite.from_multihot(parts[1]).with_fields(field_of)
     with torch.no_grad():
         expected = network.predict(X, W_hat).numpy()
-    running = bank.base.members[0].logits(parts[1], bank.encoder.field_of)
+    running = bank.model.members[0].logits(parts[1], bank.encoder.field_of)
     np.testing.assert_allclose(running, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -151,9 +151,9 @@ def test_a_bundle_tells_how_its_graphsage_computes(rows, later, tmp_path, normal
     bank.observe(later)
     bank.save(tmp_path / "m")
     again = FeatureBank.load(tmp_path / "m")
-    assert np.array_equal(again.outputs(later), bank.outputs(later))
+    assert np.array_equal(again.predict(later), bank.predict(later))
     again.observe(later), bank.observe(later)
-    assert np.array_equal(again.outputs(later), bank.outputs(later))
+    assert np.array_equal(again.predict(later), bank.predict(later))
 
 
 @pytest.mark.parametrize("lie", [None, {"prior_rows": 1.0}, {"n_layers": 3}])
@@ -196,7 +196,7 @@ def test_a_network_may_have_no_hidden_layer(rows, y, later, tmp_path, case, stra
     """Not the default ones; as the parameter says."""
     options = {**QUICK, **CASES[case], "hidden": ()}
     model = FATEClassifier(**options, strategy=strategy).fit(rows, y)
-    assert model.bank_.base.about()["backbone"]["hidden"] == []
+    assert model.bank_.model.settings()["backbone"]["hidden"] == []
     model.save(tmp_path / "m")
     again = load(tmp_path / "m")
     assert again.hidden == ()
@@ -211,7 +211,7 @@ def test_a_product_of_two_columns_is_what_the_machine_adds(rows):
     options = {"hidden": (1,), "epochs": 60, "lr": 2e-2, "n_members": 1, "strategy": "none"}
     machine = FATEClassifier(backbone="deepfm", **options).fit(table, a ^ b)
     assert machine.score(table, a ^ b) == 1.0
-    assert abs(float(machine.bank_.base.members[0].backbone.fm_weight[0])) > 0.01
+    assert abs(float(machine.bank_.model.members[0].backbone.fm_weight[0])) > 0.01
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV
 from openfate.bank import FeatureBank, Network, contributions, nearest
 from openfate.errors import InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
-from openfate.estimators.fitting import FATEEstimator
+from openfate.estimators.fate import FATEEstimator
 from openfate.table import Encoder
 
 QUICK = {"epochs": 3, "n_members": 1, "n_draws": 1, "width": 8, "hidden": (8,)}
@@ -39,8 +39,8 @@ def later(rows):
     ("params", "message"),
     [
         ({"strategy": "magic"}, "strategy='magic' is unknown"),
-        ({"epochs": 0}, "epochs=0: choose a whole number from 1 up"),
-        ({"width": 2.5}, r"width=2\.5: choose a whole number"),
+        ({"epochs": 0}, "epochs=0: choose an integer from 1 up"),
+        ({"width": 2.5}, r"width=2\.5: choose an integer"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"patience": 0}, "patience=0"),
         ({"hidden": (0,)}, "hidden=0"),
@@ -50,7 +50,7 @@ def later(rows):
         ({"dropout": 1.0}, r"dropout=1\.0"),
         ({"n_draws": 0}, "n_draws=0"),
         ({"validation_share": 1.0}, "validation_share"),
-        ({"exclude": "ac"}, "exclude='ac' is one text"),
+        ({"exclude": "ac"}, "exclude='ac' is a string"),
         ({"device": "tpu"}, "device='tpu' is not there"),
         ({"new_values": "maybe"}, "new_values must be"),
         ({"class_weight": {0: -1.0, 1: 1.0}}, "weights must be finite and not negative"),
@@ -209,7 +209,7 @@ READERS = {
     "to_bundle": lambda bank, _: FeatureBank.from_bundle(bank.to_bundle()).n_rows,
     "state": lambda bank, _: {name: len(array) for name, array in bank.state().items()},
     "schema_report": lambda bank, later: len(bank.schema_report(later).new),
-    "lookahead": lambda bank, later: bank.lookahead([later]) is bank,
+    "lookahead": lambda bank, later: bank.lookahead([later]).encoder.n_features,
     "explain": lambda bank, later: len(contributions(bank, later, "state")["row"]),
     "nearest": lambda bank, _: nearest(bank, "c", "x")["rows"],
 }
@@ -226,7 +226,7 @@ def test_what_is_read_is_of_one_moment_though_another_thread_observes(
     for owner, name in [
         (Encoder, "to_parts"),
         (Network, "state"),
-        (FeatureBank, "table"),
+        (FeatureBank, "_open"),
         (Encoder, "find"),
     ]:
         whole = getattr(owner, name)

@@ -18,6 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from openfate.bank import read_bundle
+from openfate.bank.wrapped import revive
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, OpenWorldClassifier, OpenWorldRegressor, load
 from openfate.openworld import Pooling
@@ -226,7 +227,7 @@ def test_a_fitted_model_keeps_its_own_classes_and_columns(rows, later):
     model = OpenWorldClassifier(fitted, prefit=True).fit(later[some], y[some])
     assert list(model.classes_) == [0, 1, 2]
     assert np.array_equal(model.predict_proba(rows), fitted.predict_proba(rows))
-    with pytest.raises(InputError, match="does not know"):
+    with pytest.raises(InputError, match="none of the classes that the model knows"):
         OpenWorldClassifier(fitted, prefit=True).fit(rows, y + 1)
     with pytest.raises(InputError, match="needs the column 'b'"):
         OpenWorldClassifier(fitted, prefit=True).fit(later[["a", "c"]], y)
@@ -270,7 +271,7 @@ def test_classes_keep_their_type_through_a_bundle(dtype, tmp_path):
 @pytest.mark.parametrize("model", [FATEClassifier(), OpenWorldClassifier(LogisticRegression())])
 def test_a_random_state_that_is_none_is_named(seed, model):
     model.set_params(random_state=seed)
-    with pytest.raises(InputError, match=f"random_state={seed!r}: choose a whole number from 0"):
+    with pytest.raises(InputError, match=f"random_state={seed!r}: choose an integer from 0"):
         model.fit(np.eye(4), [0, 1, 0, 1])
 
 
