@@ -8,7 +8,7 @@ import os
 import pytest
 
 from openfate.training import Settings
-from openfate_lab.data.datasets import load
+from openfate_lab.data import load
 from openfate_lab.experiments.methods import METHODS, Trial, make_split
 
 GOLDEN = {

@@ -105,11 +105,13 @@ class TextFile:
         self.path, self.has_quotes, self.has_header = path, has_quotes, columns is None
         self.separator = separator or SEPARATORS[suffix_of(path)]
         with self._open() as content:
-            mark = self._safely(lambda: content.read(len(codecs.BOM_UTF8)))
-            self._start = len(mark) if mark == codecs.BOM_UTF8 else 0  # where the rows begin
-            if not mark and not self.has_header:
+            first = self._read_line(content)
+            self._start = len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0
+            if columns is None:
+                columns = self._read_header(content, first[self._start :])
+            elif not first:
                 raise DataFileError(f"{path}: the file is empty; fetch it again.")
-            self.columns = tuple(columns or self._read_header(content, mark[self._start :]))
+        self.columns = tuple(columns)
 
     @cached_property
     def is_packed(self) -> bool:
@@ -140,9 +142,8 @@ class TextFile:
                 f"{self.path}: cannot be read ({error.strerror or error})."
             ) from None
 
-    def _read_header(self, content: IO[bytes], first: bytes) -> list[str]:
-        """Read the names of the columns, of which the first bytes are read already."""
-        line = first if first.endswith(b"\n") else first + self._read_line(content)
+    def _read_header(self, content: IO[bytes], line: bytes) -> list[str]:
+        """Read the names of the columns, of which the first line is read already."""
         while self.has_quotes and line.count(b'"') % 2 and (more := self._read_line(content)):
             line += more
         text = self._decode(line, 1).rstrip("\r\n")

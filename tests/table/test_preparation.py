@@ -574,8 +574,8 @@ def test_an_open_quote_is_named(tmp_path):
     path.write_text("click,x\n" + "1,a\n" * 20 + '0,"open\n' + "1,a\n" * 20)
     message = refuse(DataFileError, path, tmp_path / "out", "csv", target="click")
     assert message == (
-        f"{path}, line 22: a quote is opened and never closed; close it, and write a quote inside a "
-        'quoted cell twice ("").'
+        f"{path}, line 22: a quote is opened and never closed; "
+        'close it, and write a quote inside a quoted cell twice ("").'
     )
 
 
@@ -656,5 +656,6 @@ def test_the_command_prints_what_it_took(tmp_path):
     again = subprocess.run([*run, *flags], capture_output=True, text=True)
     assert again.returncode == 2
     assert again.stderr == (
-        f"openfate: {tmp_path / 'out'}: holds prepared data already; overwrite it, or give a new folder.\n"
+        f"openfate: {tmp_path / 'out'}: holds prepared data already; "
+        "overwrite it, or give a new folder.\n"
     )
