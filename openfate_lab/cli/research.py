@@ -75,7 +75,7 @@ def fetch(
     """Download public data sets into the cache folder and verify them."""
     from rich.progress import DownloadColumn, Progress
 
-    from openfate_lab.data.fetch import fetch as fetch_files
+    from openfate_lab.data import fetch as fetch_files
 
     if len(names) > 1 and (url is not None or sha256 is not None):
         raise InputError("--url and --sha256 belong to one data set: name one alone.")

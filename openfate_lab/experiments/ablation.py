@@ -21,7 +21,7 @@ from rich.table import Table
 
 from openfate.errors import DataFileError
 from openfate.training import Settings
-from openfate_lab.data.sources import find
+from openfate_lab.data import find
 from openfate_lab.experiments import uci
 from openfate_lab.experiments.methods import Trial
 from openfate_lab.experiments.present import COLOURS, mean_and_spread, save_figure

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from openfate.training import accuracy, probabilities
-from openfate_lab.data.datasets import load
-from openfate_lab.data.split import Split
+from openfate_lab.data import Split, load
 from openfate_lab.experiments.methods import Trial, make_split
 from openfate_lab.experiments.present import COLOURS
 

@@ -36,8 +36,7 @@ from openfate.models import FATE
 from openfate.records import Shape
 from openfate.table import MultiHot
 from openfate.training import Settings, accuracy, k_shot, log_loss, n_fold, probabilities
-from openfate_lab.data.datasets import Dataset
-from openfate_lab.data.split import Split
+from openfate_lab.data import Dataset, Split
 from openfate_lab.experiments import runner, uci
 from openfate_lab.experiments.methods import Trial, make_split
 from openfate_lab.experiments.runner import choose_all, write_json

@@ -37,8 +37,7 @@ from openfate.training import (
     roc_auc,
     train,
 )
-from openfate_lab.data.datasets import Dataset
-from openfate_lab.data.split import Split, split_features, split_fields, split_rows
+from openfate_lab.data import Dataset, Split, split_features, split_fields, split_rows
 
 __all__ = ["METHODS", "Novelty", "Trial", "make_split"]
 

@@ -19,8 +19,7 @@ import numpy as np
 from openfate.errors import InputError
 from openfate.records import Shape
 from openfate.training import AutoSettings
-from openfate_lab.data.datasets import load
-from openfate_lab.data.logs import READERS as LOGS
+from openfate_lab.data import LOGS, load
 from openfate_lab.experiments import bases, streaming
 from openfate_lab.experiments.methods import Novelty, make_split
 from openfate_lab.experiments.open_methods import METHODS, N_DRAWS, OpenTrial

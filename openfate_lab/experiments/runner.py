@@ -8,7 +8,6 @@ after every method, so a kill loses at most the method that was running.
 from __future__ import annotations
 
 import difflib
-import fcntl
 import json
 import multiprocessing
 import os
@@ -30,7 +29,7 @@ import numpy as np
 import torch
 
 from openfate.errors import InputError, OpenFATEError
-from openfate.files import writing
+from openfate.files import hold_folder, writing
 from openfate.records import Between, Shape, read_record
 
 __all__ = [
@@ -159,20 +158,7 @@ def _first_difference(key: str, old: object, new: object) -> str:
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the folder of an experiment: a second run there is refused, strays are swept."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise InputError(
-            f"{folder} cannot hold results ({error.strerror}): choose another --out."
-        ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InputError(
-                f"another run is writing to {folder}: wait for it, or choose another --out."
-            ) from None
+    with hold_folder(folder):
         for stray in folder.rglob(".*.json.*"):  # what a killed run left half-written
             if _HALF_WRITTEN.fullmatch(stray.name):
                 stray.unlink(missing_ok=True)

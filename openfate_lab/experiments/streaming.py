@@ -42,8 +42,7 @@ from openfate.openworld import (
 from openfate.records import Shape
 from openfate.table import MultiHot
 from openfate.training import roc_auc
-from openfate_lab.data.datasets import Dataset, load
-from openfate_lab.data.logs import DAY
+from openfate_lab.data import DAY, Dataset, load
 from openfate_lab.experiments import runner
 from openfate_lab.experiments.bases import Base, fit_base
 from openfate_lab.experiments.runner import Recorded, versions, write_json

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 from openfate.errors import InputError
 from openfate.records import Shape
 from openfate.training import Compat, Settings
-from openfate_lab.data.datasets import Dataset, load
-from openfate_lab.data.split import Split
+from openfate_lab.data import Dataset, Split, load
 from openfate_lab.experiments import runner
 from openfate_lab.experiments.methods import METHODS, Novelty, Trial, make_split
 from openfate_lab.experiments.present import line_plots, save_figure

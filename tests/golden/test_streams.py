@@ -17,6 +17,7 @@ import pytest
 import torch
 from frozen import differences
 from openfate.estimators.inputs import class_target, split
+from openfate.table.clicks.pieces import batches_of
 from openfate.training.members import AutoSettings, _Member
 
 from openfate.graph.bipartite import Bipartite
@@ -25,7 +26,6 @@ from openfate.models.extrapolator import GCN, GraphSAGE
 from openfate.models.fate import FATE
 from openfate.models.interactions import DCN, DeepFM, WideDeep
 from openfate.openworld.probe import _hide
-from openfate.table.clicks.pieces import batches_of
 from openfate.table.multihot import MultiHot
 from openfate.training.batches import array_batches
 from openfate.training.dropedge import drop_edges

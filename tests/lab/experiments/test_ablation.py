@@ -5,7 +5,7 @@ import pytest
 
 from openfate.errors import DataFileError, InputError
 from openfate.training import Settings
-from openfate_lab.data.datasets import load
+from openfate_lab.data import load
 from openfate_lab.experiments import ablation, search
 from openfate_lab.experiments.ablation import (
     PAPERS_OWN,

@@ -93,7 +93,7 @@ def test_the_full_logs_must_be_prepared(tmp_path):
 
 def test_a_prepared_log_runs_as_one_in_memory(tmp_path):
     from openfate.table import prepare
-    from openfate_lab.data.synthetic_raw import write_raw_criteo
+    from openfate_lab.data import write_raw_criteo
 
     raw = tmp_path / "raw.txt"
     write_raw_criteo(raw, 3000, n_features=3000)

@@ -7,7 +7,7 @@ import torch
 from openfate.errors import OpenFATEError
 from openfate.table import MultiHot
 from openfate.training import Settings
-from openfate_lab.data.datasets import load
+from openfate_lab.data import load
 from openfate_lab.experiments.methods import METHODS, Trial, make_split
 
 EPOCHS = 4

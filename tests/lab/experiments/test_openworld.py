@@ -9,7 +9,7 @@ import pytest
 
 from openfate.errors import InputError, OpenFATEError
 from openfate.table import MultiHot
-from openfate_lab.data.datasets import Dataset
+from openfate_lab.data import Dataset
 from openfate_lab.experiments import bases
 from openfate_lab.experiments.bases import fit_base
 from openfate_lab.experiments.openworld import (

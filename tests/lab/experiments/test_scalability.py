@@ -129,7 +129,7 @@ def test_a_second_run_into_the_same_folder_is_refused(tmp_path):
     words = ["experiment", "scalability", "--measured", str(path), "--out", str(tmp_path / "out")]
     with only_writer(tmp_path / "out"):
         done = CliRunner().invoke(make_app(), words)
-    assert "another run is writing" in str(done.exception)
+    assert "another process is writing" in str(done.exception)
     assert CliRunner().invoke(make_app(), words).exit_code == 0
 
 

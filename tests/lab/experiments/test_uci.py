@@ -144,7 +144,7 @@ def test_bad_plans_are_refused_before_anything_is_written(tmp_path, changes, mes
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
-    with only_writer(tmp_path), pytest.raises(InputError, match="another run is writing to"):
+    with only_writer(tmp_path), pytest.raises(InputError, match="another process is writing"):
         with only_writer(tmp_path):
             pass
     with only_writer(tmp_path):  # free again

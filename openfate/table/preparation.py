@@ -1,43 +1,33 @@
 """From raw click logs to shards of feature ids, out of core: `openfate prepare`.
 
 Three passes.  The text is read once and its cells become codes (`blocks`); the codes are counted in
-training, validation and test rows; the values get their ids (`vocabulary`) and the shards are
-written.  Memory holds the distinct texts and a few blocks, never the rows.  Each finished block and
-shard is kept if the process ends; manifest.json, written last, makes the data set.
+training, validation and test rows; the values get their ids (`ids`) and the shards are written
+(`shards`).  Memory holds the distinct texts and a few blocks, never the rows.  Each finished block
+and shard is kept if the process ends; manifest.json, written last, makes the data set.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
 
 from openfate.errors import DataFileError, InputError
-from openfate.files import writing
-from openfate.table.clicks.blocks import Blocks, read_log
-from openfate.table.clicks.logs import Format, Log, open_log
-from openfate.table.clicks.parts import Parts, split_log
-from openfate.table.clicks.shard_writer import (
-    IdTables,
-    Progress,
-    count_codes,
-    write_shards,
-    write_vocabulary,
-)
-from openfate.table.clicks.shards import VERSION, PreparedData, Shard
-from openfate.table.clicks.textfile import is_gzip
-from openfate.table.clicks.vocabulary import CountOn, FieldIds, number_field
+from openfate.files import hold_folder, writing
+from openfate.table.blocks import Blocks, read_log, split_log
+from openfate.table.ids import CountOn, FieldIds, Progress, number_fields
+from openfate.table.logs import Format, Log, open_log
+from openfate.table.reader import TextFile
+from openfate.table.shards import VERSION, PreparedData, Shard, write_shards, write_vocabulary
 
 __all__ = ["PAPER_COUNTS", "prepare"]
 
@@ -77,7 +67,7 @@ def prepare(
     out
         The folder to write; a preparation that was interrupted there goes on.
     format, target, time, drop, log, hour
-        What the log is: see `openfate.table.clicks.logs.open_log`.  The split goes by calendar day
+        What the log is: see `openfate.table.open_log`.  The split goes by calendar day
         (Avazu), by `time` in ten parts, or in the order of the rows in ten equal parts.
     threshold
         Values counted fewer times than this share their field's rare feature; 1 keeps all.
@@ -115,114 +105,93 @@ def prepare(
     (2, 15, [0, 0, 0, 0, 0, 0, 0, 1, 1, 1])
     """
     source = open_log(raw, format, target=target, time=time, drop=drop, log=log, hour=hour)
-    plan = _Plan(
-        settings={
-            "format": format,
-            "hour": hour if format == "avazu" else None,
-            "target": source.target,
-            "time": source.time,
-            "log": list(source.meaning),
-            "drop": list(drop),
-            "threshold": _at_least(1, "threshold", threshold),
-            "count_on": _one_of(count_on, "count_on", ("train", "all")),
-            "bad_lines": _at_least(0, "bad_lines", bad_lines),
-            "shard_rows": _at_least(1, "shard_rows", shard_rows),
-        },
-        files=[
-            {"name": path.name, "bytes": path.stat().st_size, "changed": path.stat().st_mtime_ns}
-            for path in source.files
-        ],
-    )
+    settings = {
+        "format": format,
+        "hour": hour if format == "avazu" else None,
+        "target": source.target,
+        "time": source.time,
+        "log": list(source.meaning),
+        "drop": list(drop),
+        "threshold": _at_least(1, "threshold", threshold),
+        "count_on": count_on,
+        "bad_lines": _at_least(0, "bad_lines", bad_lines),
+        "shard_rows": _at_least(1, "shard_rows", shard_rows),
+    }
+    if count_on not in get_args(CountOn):
+        raise InputError(f"count_on must be one of train, all, not {count_on!r}.")
     size = _at_least(1, "chunk_bytes", chunk_bytes)
     threads = _at_least(1, "workers", workers if workers is not None else os.cpu_count() or 1)
     tell: Progress = on_progress or (lambda *_: None)
-    on_place = _reading(source, [file["bytes"] for file in plan.files], tell)
     folder = Path(out)
-    with _only_writer(folder):
-        work = _open_folder(folder, plan, overwrite)
-        blocks = Blocks(work / "blocks", source.read_columns)
-        read_log(source, blocks, size, threads, bad_lines, on_place)
-        parts = split_log(source, blocks)
-        fields = _number(source, blocks, parts, plan, tell)
-        ids = IdTables.of(source, blocks, fields)
-        shards = write_shards(folder, work / "shards.jsonl", parts, ids, shard_rows, threads, tell)
-        vocabulary = write_vocabulary(folder, work, source, fields)
-        manifest = {
-            "version": VERSION,
-            "command": command,
-            "settings": plan.settings,
-            "source": [{name: file[name] for name in ("name", "bytes")} for file in plan.files],
-            "target": source.target,
-            "n_rows": blocks.n_rows,
-            "n_bad_lines": sum(block.bad for block in blocks.blocks),
-            "n_features": ids.n_features,
-            "n_observed": ids.n_observed,
-            "report": _report(format, fields, shards),
-            "fields": ids.entries,
-            "vocabulary": vocabulary,
-            "parts": {part: [asdict(shard) for shard in found] for part, found in shards.items()},
-            "versions": _versions(),
-        }
-        with writing(folder / "manifest.json") as file:
-            file.write(json.dumps(manifest, indent=1).encode())
-        shutil.rmtree(work)
-    return PreparedData(folder)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """All that the result depends on; an interrupted preparation goes on only with the same."""
-
-    settings: dict[str, Any]
-    files: list[dict[str, Any]]
-
-
-@contextmanager
-def _only_writer(out: Path) -> Iterator[None]:
-    """Hold the folder: a second preparation there is refused."""
-    # WHY: beside `out`, which must not be made before it is known to be free; and it stays, or
-    # one who has opened it and one who makes it anew would both hold "the" lock.
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with (out.parent / f".{out.name}.lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"{out}: another preparation is writing there; wait for it, or give another "
-                    "folder."
-                ) from None
-            yield
+        # WHY: the lock lies beside `out`, which must not be made before it is known to be free.
+        with hold_folder(folder, folder.parent / f".{folder.name}.lock"):
+            work = _open_folder(folder, _plan(source, settings), overwrite)
+            blocks = Blocks(work / "blocks", source.columns)
+            read_log(source, blocks, size, threads, bad_lines, _on_place(source, tell))
+            parts = split_log(source, blocks)
+            fields = number_fields(source, blocks, parts, threshold, count_on, tell)
+            journal = work / "shards.jsonl"
+            shards = write_shards(folder, journal, parts, fields, shard_rows, threads, tell)
+            n_observed = sum(field.n_observed for field in fields)
+            manifest = {
+                "version": VERSION,
+                "command": command,
+                "settings": settings,
+                "source": [
+                    {"name": file.path.name, "bytes": file.path.stat().st_size}
+                    for file in source.files
+                ],
+                "target": source.target,
+                "n_rows": blocks.n_rows,
+                "n_bad_lines": sum(block.bad for block in blocks.blocks),
+                "n_features": n_observed + sum(field.n_new for field in fields),
+                "n_observed": n_observed,
+                "report": _report(format, fields, shards),
+                "fields": [field.entry() for field in fields],
+                "vocabulary": write_vocabulary(folder, work, fields),
+                "parts": {part: [asdict(one) for one in found] for part, found in shards.items()},
+                "versions": _versions(),
+            }
+            with writing(folder / "manifest.json") as file:
+                file.write(json.dumps(manifest, indent=1).encode())
+            shutil.rmtree(work)
     except OSError as error:
         # A full disk may show itself anywhere; what is finished is kept.
         raise DataFileError(f"{out}: cannot be written ({error.strerror or error}).") from None
+    return PreparedData(folder)
 
 
-def _open_folder(out: Path, plan: _Plan, overwrite: bool) -> Path:
+def _plan(source: Log, settings: dict[str, Any]) -> str:
+    """All that the result depends on; an interrupted preparation goes on only with the same."""
+    stats = [(file.path.name, file.path.stat()) for file in source.files]
+    files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    return json.dumps({"settings": settings, "files": files})
+
+
+def _open_folder(out: Path, plan: str, overwrite: bool) -> Path:
     """Make `out` ready and give the folder for what is unfinished."""
-    work, plan_text = out / ".work", json.dumps(asdict(plan))
+    work = out / ".work"
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; give a folder.")
     for stray in (*out.glob(".*.parquet.*"), *out.glob("shards/.*.parquet.*")):
         stray.unlink()  # what a killed run left half-written
+    held = None
     if (out / "manifest.json").exists():
-        if not overwrite:
-            raise InputError(f"{out}: holds prepared data already; --overwrite replaces it.")
-        _clear(out)
+        held = "prepared data already"
     elif (work / "plan.json").exists():
-        if (work / "plan.json").read_text() == plan_text:
+        if (work / "plan.json").read_text() == plan:
             return work
-        if not overwrite:
-            raise InputError(
-                f"{out}: holds an unfinished preparation of other files or settings; "
-                "--overwrite begins again."
-            )
-        _clear(out)
+        held = "an unfinished preparation of other files or settings"
     elif out.exists() and any(path != work for path in out.iterdir()):
-        # WHY: never deleted, even by --overwrite: these are not files of ours.
+        # WHY: never deleted, even to overwrite: these are not files of ours.
         raise InputError(f"{out}: is not empty and holds no prepared data; give a new folder.")
+    if held is not None and not overwrite:
+        raise InputError(f"{out}: holds {held}; overwrite it, or give a new folder.")
+    if held is not None:
+        _clear(out)
     with writing(work / "plan.json") as file:
-        file.write(plan_text.encode())
+        file.write(plan.encode())
     return work
 
 
@@ -234,27 +203,15 @@ def _clear(out: Path) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
 
 
-def _reading(source: Log, sizes: Sequence[int], tell: Progress) -> Callable[[int, int], None]:
+def _on_place(source: Log, tell: Progress) -> Callable[[int, int], None]:
     """Progress over all files; what a gz file unpacks to is not known beforehand."""
-    is_plain = source.separator is not None and not any(map(is_gzip, source.files))
+    sizes = [file.path.stat().st_size for file in source.files]
+    is_plain = all(isinstance(file, TextFile) and not file.is_packed for file in source.files)
 
     def on_place(file: int, stop: int) -> None:
         tell("reading", sum(sizes[:file]) + stop, sum(sizes) if is_plain else None)
 
     return on_place
-
-
-def _number(
-    source: Log, blocks: Blocks, parts: Parts, plan: _Plan, tell: Progress
-) -> list[FieldIds]:
-    counts = count_codes(blocks, parts, tell)
-    threshold, count_on = plan.settings["threshold"], plan.settings["count_on"]
-    return [
-        number_field(
-            blocks.texts(c), counts[c], source.meaning.get(name, "text"), threshold, count_on
-        )
-        for c, name in enumerate(source.fields, start=1)  # column 0 is the target
-    ]
 
 
 def _report(format: str, fields: list[FieldIds], shards: dict[str, list[Shard]]) -> dict[str, Any]:
@@ -288,11 +245,5 @@ def _versions() -> dict[str, str]:
 
 def _at_least(least: int, name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name} must be a whole number from {least} up, not {value!r}.")
-    return value
-
-
-def _one_of(value: str, name: str, allowed: Sequence[str]) -> str:
-    if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(allowed)}, not {value!r}.")
+        raise InputError(f"{name} must be an integer from {least} up, not {value!r}.")
     return value

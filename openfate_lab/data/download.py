@@ -10,16 +10,13 @@ from __future__ import annotations
 import hashlib
 import http.client
 import logging
-import lzma
 import re
 import shutil
-import struct
 import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
@@ -27,7 +24,8 @@ from typing import IO, Any
 
 from openfate.errors import DataFileError, InputError
 from openfate.files import writing
-from openfate_lab.data.sources import SOURCES, DataFile, Source, cache_folder, check_name, remedy
+from openfate_lab.data.datasets import cache_folder, source_of
+from openfate_lab.data.source import Source
 
 __all__ = ["fetch"]
 
@@ -37,17 +35,6 @@ _log = logging.getLogger(__name__)
 _TIMEOUT = 60  # seconds without a byte
 _CHUNK = 1 << 20
 _LARGEST = 1 << 30  # bytes of an unpacked file
-_BAD_ZIP = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    OSError,  # bzip2's
-    ValueError,
-    RuntimeError,
-    NotImplementedError,  # zipfile's, for a compression that it does not know
-    EOFError,
-)
 
 
 def fetch(
@@ -62,7 +49,7 @@ def fetch(
     Parameters
     ----------
     name
-        One of `openfate_lab.data.datasets.NAMES` that has a public address.
+        One of `openfate_lab.data.NAMES` that has a public address.
     url
         Another address of the file, or of a zip archive with all files of the data set; http or
         https.
@@ -75,7 +62,7 @@ def fetch(
 
     Returns
     -------
-        The files, which `openfate_lab.data.datasets.load` now finds.
+        The files, which `openfate_lab.data.load` now finds.
 
     Raises
     ------
@@ -90,7 +77,15 @@ def fetch(
     Traceback (most recent call last):
     openfate.errors.InputError: 'digits' comes with scikit-learn; there is nothing to fetch.
     """
-    source, url = _source(name, url)
+    source = source_of(name)
+    address = source.url if url is None else url
+    if not source.files:
+        raise InputError(f"{name!r} comes with scikit-learn; there is nothing to fetch.")
+    if address is None:
+        raise InputError(
+            f"{name!r} has no public address of its own; to use it, {source.remedy(name)}."
+        )
+    _check_address(address)
     if sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
         raise InputError(f"sha256 must be 64 hexadecimal digits, not {sha256!r}.")
     if sha256 is not None and len(source.files) > 1:
@@ -98,45 +93,31 @@ def fetch(
             f"{name!r} has {len(source.files)} files, so one sha256 cannot name them; leave it out."
         )
     folder = cache_folder(cache) / "uci" / source.folder
-    paths = [folder / file.name for file in source.files]
-    hashes = [sha256.lower() if sha256 else file.sha256 for file in source.files]
-    checks = list(zip(paths, source.files, hashes, strict=True))
-    if all(path.is_file() and _fault(path, file, known) is None for path, file, known in checks):
-        return paths
+    hashes = {
+        folder / file: sha256.lower() if sha256 else known for file, known in source.files.items()
+    }
+    if all(p.is_file() and _fault(p, known, source) is None for p, known in hashes.items()):
+        return list(hashes)
     with _temporary_in(folder) as download:
-        _download(url, download, on_progress)
-        _put_all(download, url, checks)
-    for path, _, known in checks:
+        _download(address, download, on_progress)
+        _put_all(download, address, hashes, source)
+    for path, known in hashes.items():
         if known is None:
             _log.warning(
                 "%s: not verified against a known hash; its size was checked instead.", path
             )
-    return paths
+    return list(hashes)
 
 
-def _put_all(
-    download: IO[bytes], url: str, checks: list[tuple[Path, DataFile, str | None]]
-) -> None:
+def _put_all(download: IO[bytes], url: str, hashes: dict[Path, str | None], source: Source) -> None:
     """Take the files out of the download; none gets its name before all are right."""
     with ExitStack() as stack:
-        for path, file, known in checks:
+        for path, known in hashes.items():
             out = stack.enter_context(writing(path))
-            _unpack(download, url, file, out, n_files=len(checks))
+            _unpack(download, url, path.name, out, n_files=len(hashes))
             out.flush()
-            if (fault := _fault(Path(out.name), file, known)) is not None:
-                raise DataFileError(f"{url}: {file.name} {fault}; the download was deleted.")
-
-
-def _source(name: str, url: str | None) -> tuple[Source, str]:
-    check_name(name)
-    if name == "digits":
-        raise InputError("'digits' comes with scikit-learn; there is nothing to fetch.")
-    source = SOURCES[name]
-    address = source.url if url is None else url
-    if address is None:
-        raise InputError(f"{name!r} has no public address of its own; to use it, {remedy(name)}.")
-    _check_address(address)
-    return source, address
+            if (fault := _fault(Path(out.name), known, source)) is not None:
+                raise DataFileError(f"{url}: {path.name} {fault}; the download was deleted.")
 
 
 def _check_address(address: str) -> None:
@@ -200,19 +181,19 @@ def _one_line(error: object) -> str:
     return " ".join(str(error).split())
 
 
-def _unpack(download: IO[bytes], url: str, file: DataFile, out: IO[bytes], n_files: int) -> None:
+def _unpack(download: IO[bytes], url: str, name: str, out: IO[bytes], n_files: int) -> None:
     download.seek(0)
     is_zip = download.read(4) == b"PK\x03\x04"
     download.seek(0)
+    if not is_zip and n_files > 1:
+        raise DataFileError(
+            f"{url}: not a zip archive; this data set has {n_files} files, so give the address "
+            "of an archive that holds them."
+        )
     if not is_zip:
-        if n_files > 1:
-            raise DataFileError(
-                f"{url}: not a zip archive; this data set has {n_files} files, so give the address "
-                "of an archive that holds them."
-            )
         shutil.copyfileobj(download, out)
         return
-    for chunk in _member(download, url, file.name):
+    for chunk in _member(download, url, name):
         out.write(chunk)
 
 
@@ -220,40 +201,33 @@ def _member(download: IO[bytes], url: str, name: str) -> Iterator[bytes]:
     """Read one file of an archive; what fails outside, in writing it, is not caught here."""
     try:
         with zipfile.ZipFile(download) as archive:
-            for member in archive.infolist():
-                if PurePosixPath(member.filename).name != name or member.is_dir():
-                    continue
-                if member.file_size > _LARGEST:
-                    raise DataFileError(
-                        f"{url}: {name} would have {member.file_size} bytes; "
-                        f"at most {_LARGEST} are unpacked."
-                    )
-                with archive.open(member) as content:
-                    while chunk := content.read(_CHUNK):
-                        yield chunk
-                return
-    except _BAD_ZIP as error:
+            found = [m for m in archive.infolist() if PurePosixPath(m.filename).name == name]
+            members = [member for member in found if not member.is_dir()]
+            if not members:
+                raise DataFileError(f"{url}: the zip archive holds no file named {name}.")
+            if members[0].file_size > _LARGEST:
+                raise DataFileError(
+                    f"{url}: {name} would have {members[0].file_size} bytes; "
+                    f"at most {_LARGEST} are unpacked."
+                )
+            with archive.open(members[0]) as content:
+                while chunk := content.read(_CHUNK):
+                    yield chunk
+    except DataFileError:
+        raise
+    except Exception as error:  # WHY: zipfile and the decompressors raise a dozen kinds
         reason = _one_line(error)
         raise DataFileError(f"{url}: the zip archive cannot be read ({reason}).") from None
-    raise DataFileError(f"{url}: the zip archive holds no file named {name}.")
 
 
-def _fault(path: Path, file: DataFile, known: str | None) -> str | None:
-    """Say what is wrong with a file, or None."""
+def _fault(path: Path, known: str | None, source: Source) -> str | None:
+    """Say what is wrong with a file, or None: another hash or, where none is known, other rows."""
     if known is not None:
-        digest = hashlib.sha256()
         with path.open("rb") as content:
-            while chunk := content.read(_CHUNK):
-                digest.update(chunk)
-        found = digest.hexdigest()
+            found = hashlib.file_digest(content, "sha256").hexdigest()
         return None if found == known else f"has the sha256 {found}, not {known}"
-    separator = str(file.separator).encode()
-    with path.open("rb") as content:
-        widths = [line.rstrip().count(separator) + 1 for line in content if line.strip()]
-    if len(widths) != file.n_rows or set(widths) != {file.n_columns}:
-        columns = ", ".join(str(width) for width in sorted(set(widths))[:3])
-        return (
-            f"has {len(widths)} rows of {columns or 'no'} columns, "
-            f"not {file.n_rows} of {file.n_columns}"
-        )
-    return None
+    try:
+        n_rows = source.read(path).X.n_rows
+    except DataFileError as error:
+        return f"cannot be read ({str(error).removeprefix(str(path)).strip(',:. ')})"
+    return None if n_rows == source.n_rows else f"has {n_rows} rows, not {source.n_rows}"

@@ -1,12 +1,15 @@
-"""Batches of rows that lie in pieces: shards on disk, or blocks that are drawn.
+"""Batches of rows that lie in pieces (shards on disk, blocks that are drawn), read ahead.
 
 B rows of a batch, d fields.  Numpy alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import index
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +17,9 @@ from numpy.typing import NDArray
 from openfate.errors import InputError
 from openfate.seeds import checked_seed
 
-__all__ = ["Batch", "batches_of"]
+__all__ = ["Batch", "batches_of", "read_ahead"]
+
+T = TypeVar("T")
 
 Batch = tuple[NDArray[np.int32], NDArray[np.float32]]  # (B, d) ids and (B,) labels
 
@@ -91,3 +96,50 @@ def _batches(
     if sum(len(labels) for _, labels in left):
         ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
         yield ids, y
+
+
+def read_ahead(items: Iterable[T], n_ahead: int = 2) -> Iterator[T]:
+    """The same items, of which a thread fetches up to `n_ahead` before they are asked for.
+
+    An exception of `items` is raised where its item would have come.  The thread ends with the
+    iterator: also when it is closed, or no longer referred to, half-way.
+
+    Examples
+    --------
+    >>> list(read_ahead(range(3)))
+    [0, 1, 2]
+    """
+    # WHY: the thread waits with a time limit, so that it notices that nobody reads any more.
+    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(n_ahead)
+    closed = threading.Event()
+
+    def put(item: T | None, end: BaseException | None) -> None:
+        while not closed.is_set():
+            try:
+                return ready.put((item, end), timeout=0.1)
+            except queue.Full:
+                continue
+
+    def fetch() -> None:
+        try:
+            for item in items:
+                put(item, None)
+                if closed.is_set():
+                    return
+            put(None, StopIteration())
+        except BaseException as error:
+            put(None, error)
+
+    thread = threading.Thread(target=fetch, daemon=True, name="openfate-read-ahead")
+    thread.start()
+    try:
+        while True:
+            item, end = ready.get()
+            if isinstance(end, StopIteration):
+                return
+            if end is not None:
+                raise end
+            yield item  # type: ignore[misc]
+    finally:
+        closed.set()
+        thread.join()

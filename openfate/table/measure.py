@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from openfate.table.clicks.logs import Log, open_log
-from openfate.table.clicks.prepare import prepare
+from openfate.table.logs import Log, open_log
+from openfate.table.preparation import prepare
+from openfate.table.reader import TextFile
 
 __all__ = ["bare_scan", "describe_preparation", "measured_prepare"]
 
@@ -86,17 +87,17 @@ def _timed(work: Callable[[], T]) -> tuple[T, float, float]:
 
 def bare_scan(log: Log) -> None:
     """Let polars' streaming engine parse all cells of a log and count those that are not empty."""
-    files = list(log.files)
-    if log.separator is None:
-        frame = pl.scan_parquet(files)
-    else:
+    paths, file = [file.path for file in log.files], log.files[0]
+    if isinstance(file, TextFile):
         frame = pl.scan_csv(
-            files,
-            separator=log.separator,
-            has_header=log.has_header,
-            quote_char='"' if log.has_quotes else None,
-            schema=dict.fromkeys(log.columns, pl.String),
+            paths,
+            separator=file.separator,
+            has_header=file.has_header,
+            quote_char='"' if file.has_quotes else None,
+            schema=dict.fromkeys(file.columns, pl.String),
         )
+    else:
+        frame = pl.scan_parquet(paths)
     frame.select(pl.all().count()).collect(engine="streaming")
 
 
@@ -113,7 +114,8 @@ def describe_preparation(result: dict[str, Any]) -> str:
     --------
     >>> features = {"in_training": 2, "new_in_validation": 1, "new_in_test": 0}
     >>> print(describe_preparation({"rows": 10, "bad_lines": 0, "seconds": 0.5,
-    ...     "rows_per_second": 20, "peak_bytes": 2**30, "features": features, "paper": None, "folder": "out"}))
+    ...     "rows_per_second": 20, "peak_bytes": 2**30, "features": features, "paper": None,
+    ...     "folder": "out"}))
     10 rows in 0.5 s: 20 rows/s, peak memory 1.00 GiB
     features in training 2, new in validation 1, new in test 0
     out

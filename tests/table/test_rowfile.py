@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-import re
 import subprocess
 import sys
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from openfate.errors import DataFileError, InputError
 from openfate.table import Field, RowFile, plain_types
-from openfate.table.delimited import Delimited
-from openfate.table.expressions import condition
 
 TABLE = "age,job,when\n31,cook,2013-01-01T10:00:00Z\n,pilot,2013-01-02T11:30:00Z\n27,cook,\n"
 
@@ -122,7 +115,6 @@ def test_only_empty_cells_are_missing_unless_told(write):
 def test_a_column_has_the_least_type_that_holds_all_its_cells(write, cells, dtype, reverse):
     path = write("x,y\n" + "".join(f"{cell},0\n" for cell in cells[:: -1 if reverse else 1]))
     assert RowFile(path).types["x"] == dtype
-    assert Delimited(path, block_bytes=1).types()["x"] == dtype
     missing = RowFile(path).read()["x"].null_count()
     assert missing == cells.count("")
 
@@ -197,30 +189,6 @@ def test_where_nothing_fits_the_columns_are_still_there(hundred):
     assert RowFile(path).read(where="n > 1000").schema == RowFile(path).read().schema
 
 
-cells = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=4) | st.sampled_from(
-    ["1", "2.5", "true", "01", '"', ",", "\n", "a\r\nb", "2013-01-01"]
-)
-
-
-@given(
-    st.integers(1, 3).flatmap(
-        lambda d: st.lists(st.lists(cells, min_size=d, max_size=d), min_size=1, max_size=8)
-    ),
-    st.integers(1, 40),
-)
-def test_what_csv_writes_comes_back_whatever_the_block(tmp_path_factory, table, block_bytes):
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(
-        [[f"c{at}" for at in range(len(table[0]))], *table]
-    )
-    path = tmp_path_factory.mktemp("csv") / "rows.csv"
-    path.write_bytes(text.getvalue().encode())
-    file = Delimited(path, block_bytes=block_bytes)
-    read = [list(row) for block in file.blocks() for row in block.rows()]
-    assert read == [[cell or None for cell in row] for row in table]
-    assert file.types() == Delimited(path).types()
-
-
 def test_memory_is_bounded_by_the_batch_not_by_the_file(tmp_path):
     """A gz of 100 MB of text is read in a tenth of that, above what the imports take."""
     path = tmp_path / "rows.csv.gz"
@@ -231,7 +199,7 @@ def test_memory_is_bounded_by_the_batch_not_by_the_file(tmp_path):
             file.write(line * 10_000)
     code = (
         "import resource, sys, polars\n"
-        "from openfate.table.read import RowFile\n"
+        "from openfate.table import RowFile\n"
         "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
         "before = peak()\n"
         "n = sum(len(rows) for rows in RowFile(sys.argv[1]).batches(10_000))\n"
@@ -289,7 +257,7 @@ def test_infinite_and_missing_numbers_give_no_bounds(write):
         ("rows.csv", "\na,b\n1,2\n",
          "it starts with a blank line; the first line must name the columns."),
         ("rows.csv", ",a\n0,1\n",
-         "column 1 has no name; give it one in the first line (--exclude can then leave it out)."),
+         "column 1 has no name; give it one in the first line."),
         ("rows.csv", "a,b\n", "the file has a first line but no rows."),
         ("rows.csv", "a,b", "the file has a first line but no rows."),
         ("rows.csv", "a,b,a\n1,2,3\n", "two columns are called 'a'; rename one in the first line."),
@@ -305,36 +273,6 @@ def test_a_file_that_is_no_table_is_named(write, name, text, message):
     with pytest.raises(DataFileError) as error:
         RowFile(path).read()
     assert str(error.value) == f"{path}: {message}"
-
-
-@pytest.mark.parametrize("block_bytes", [3, 1 << 20])
-@pytest.mark.parametrize(
-    ("text", "line", "message"),
-    [
-        (b"a,b\n1,2\n1\n", 3,
-         "1 cells, but the first line names 2 columns; give every line as many."),
-        (b"a,b\n1,2\n\n1,2,3\n", 4,
-         "3 cells, but the first line names 2 columns; give every line as many."),
-        (b'a,b\n"1\n\n1",2\n1,2,3\n', 5,
-         "3 cells, but the first line names 2 columns; give every line as many."),
-        (b"a,b\n1,2\n1,caf\xe9\n", 3, "byte 0xe9 is not UTF-8; save the file as UTF-8."),
-        (b"a,caf\xe9\n1,2\n", 1, "byte 0xe9 is not UTF-8; save the file as UTF-8."),
-        (b'a,b\n1,2\n1,"x\n1,2\n', 3,
-         'a quote is opened and never closed; close it, and write a quote inside a quoted cell '
-         'twice ("").'),
-        (b'a,b\n1,2\n1,5" 6"\n1,2\n', 3,
-         'a quote inside a cell; put the whole cell in quotes and write the quote inside it '
-         'twice ("").'),
-        (b'a,b\n1,2\n1,"x"y\n1,2\n', 3,
-         'a quote inside a cell; put the whole cell in quotes and write the quote inside it '
-         'twice ("").'),
-    ],
-)  # fmt: skip
-def test_a_bad_line_is_named_with_its_number(write, text, line, message, block_bytes):
-    path = write(text)
-    with pytest.raises(DataFileError) as error:
-        list(Delimited(path, block_bytes=block_bytes).blocks())
-    assert str(error.value) == f"{path}, line {line}: {message}"
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path):
@@ -374,26 +312,26 @@ def test_a_parquet_without_rows_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("ag = 31", "--where ag = 31: there is no column 'ag'; did you mean 'age'? "
+        ("ag = 31", "where ag = 31: there is no column 'ag'; did you mean 'age'? "
          "(columns: age, job, when)."),
-        ("age =", "--where age =: not an SQL expression (unable to parse 'age =' as Expr); "
+        ("age =", "where age =: not an SQL expression (unable to parse 'age =' as Expr); "
          "write it like month = 1 AND origin = 'JFK'."),
-        ("age", "--where age: it gives Int64, not true or false; compare it with something, "
+        ("age", "where age: it gives Int64, not true or false; compare it with something, "
          "as in month = 1."),
         ("age > AVG(age)",
-         "--where age > AVG(age): AVG looks at other rows; an expression speaks of one row at a "
+         "where age > AVG(age): AVG looks at other rows; an expression speaks of one row at a "
          "time."),
         ("row_number() over (order by age) < 3",
-         "--where row_number() over (order by age) < 3: row_number looks at other rows; an "
+         "where row_number() over (order by age) < 3: row_number looks at other rows; an "
          "expression speaks of one row at a time."),
         ("age > approx_quantile(age, 0.5)",
-         "--where age > approx_quantile(age, 0.5): it looks at other rows; an expression speaks of "
+         "where age > approx_quantile(age, 0.5): it looks at other rows; an expression speaks of "
          "one row at a time."),
-        ("1 = 1", "--where 1 = 1: it speaks of no column; name one (columns: age, job, when)."),
+        ("1 = 1", "where 1 = 1: it speaks of no column; name one (columns: age, job, when)."),
         ("columns('age')",
-         "--where columns('age'): it may give several columns; name the one that counts."),
+         "where columns('age'): it may give several columns; name the one that counts."),
         ("age.b > 1",
-         "--where age.b > 1: there is no field 'b' in that column; a name with a dot in it is "
+         "where age.b > 1: there is no field 'b' in that column; a name with a dot in it is "
          'written in quotes, as in "a.b" > 1.'),
     ],
 )  # fmt: skip
@@ -407,31 +345,8 @@ def test_a_bad_condition_is_explained(write, where, message):
     "where", ["CAST(job AS INT) = 1", "job > 5", "EXISTS (SELECT 1)", "age @@ 3 = '"]
 )
 def test_a_condition_that_cannot_be_computed_is_an_input_error(write, where):
-    with pytest.raises(InputError, match=r"^--where "):
+    with pytest.raises(InputError, match=r"^where "):
         RowFile(write(TABLE)).read(where=where)
-
-
-ONE_ROW = ["age + age > 1", "age IN (27, 31)", "age BETWEEN 1 AND 40", "job LIKE 'co%'",
-           "CASE WHEN age > 30 THEN TRUE ELSE FALSE END", "GREATEST(age, 2) > 3",
-           "COALESCE(age, 0) > 1", "SPLIT_PART(job, 'o', 1) = 'c'", "job::varchar = 'cook'",
-           'EXTRACT(year FROM "when") > 1', "age IS NOT NULL", "ROUND(SQRT(age)) = 5"]  # fmt: skip
-MANY_ROWS = ["age > QUANTILE_CONT(age, 0.5)", "age > COUNT(*)", "age > (SELECT 1)",
-             "SUM(age) OVER (PARTITION BY job) > 1", "age > LAG(age) OVER (ORDER BY age)",
-             "DATE(job) > DATE '2020-01-01'"]  # fmt: skip
-
-
-@pytest.mark.parametrize("where", ONE_ROW)
-def test_conditions_on_one_row_are_taken(where):
-    types = {"age": pl.Int64(), "job": pl.String(), "when": pl.Datetime("us")}
-    assert condition(where, types).dtype == pl.Boolean
-
-
-@pytest.mark.parametrize("where", MANY_ROWS)
-def test_conditions_on_other_rows_are_refused_whatever_the_function(where, monkeypatch):
-    """Polars knows them; the list of names in the source is for the message."""
-    monkeypatch.setattr("openfate.table.expressions._OF_MANY_ROWS", re.compile("(?!)"))
-    with pytest.raises(InputError, match=r"^--where "):
-        condition(where, {"age": pl.Int64(), "job": pl.String()})
 
 
 def test_words_in_quotes_are_no_functions(write):

@@ -91,8 +91,7 @@ def test_a_shard_that_changed_or_is_gone_is_named(data, tmp_path):
     with pytest.raises(DataFileError) as error:
         list(copy.batches("T1"))
     assert str(error.value) == (
-        f"{path}: has changed since manifest.json was written; "
-        "run `openfate prepare` again with --overwrite."
+        f"{path}: has changed since manifest.json was written; prepare it again, overwriting it."
     )
     path.unlink()
     with pytest.raises(DataFileError, match=r"cannot be read \(No such file or directory\)"):

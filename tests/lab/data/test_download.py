@@ -13,9 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from openfate.errors import DataFileError, InputError
-from openfate_lab.data import sources as files
-from openfate_lab.data.datasets import load
-from openfate_lab.data.fetch import fetch
+from openfate_lab.data import SOURCES, fetch, load
+from openfate_lab.data.datasets import cache_folder
 
 GENE = b"EI,a," + b"ACGT" * 15 + b"\nIE,b," + b"TGCA" * 15 + b"\n"
 HASH = hashlib.sha256(GENE).hexdigest()
@@ -71,12 +70,12 @@ def known_hashes(monkeypatch):
     """Small files in the place of the originals, with the right hashes."""
 
     def know(name: str, *contents: bytes) -> None:
-        source = files.SOURCES[name]
-        small = tuple(
-            replace(file, sha256=hashlib.sha256(content).hexdigest())
+        source = SOURCES[name]
+        small = {
+            file: hashlib.sha256(content).hexdigest()
             for file, content in zip(source.files, contents, strict=True)
-        )
-        monkeypatch.setitem(files.SOURCES, name, replace(source, files=small))
+        }
+        monkeypatch.setitem(SOURCES, name, replace(source, files=small))
 
     return know
 
@@ -104,7 +103,7 @@ def test_the_cache_folder_comes_from_the_environment(server, tmp_path, monkeypat
     assert load("gene").sha256 == HASH
     monkeypatch.delenv("OPENFATE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert files.cache_folder() == tmp_path / "xdg" / "openfate"
+    assert cache_folder() == tmp_path / "xdg" / "openfate"
 
 
 def test_what_is_there_and_right_is_not_downloaded_again(server, tmp_path):
@@ -146,9 +145,8 @@ def test_protein_noleak_fetches_protein(server, tmp_path, known_hashes):
 def test_a_file_without_known_hash_is_checked_by_its_size_and_says_so(
     server, tmp_path, monkeypatch, caplog
 ):
-    source = files.SOURCES["drive"]
-    small = replace(source, files=(replace(source.files[0], n_rows=2),))
-    monkeypatch.setitem(files.SOURCES, "drive", small)
+    source = SOURCES["drive"]
+    monkeypatch.setitem(SOURCES, "drive", replace(source, n_rows=2))
     server.pages["/drive"] = (b" ".join([b"1"] * 49) + b"\n") * 2
     (path,) = fetch("drive", f"{server.url}/drive", cache=tmp_path)
     fetch("drive", f"{server.url}/drive", cache=tmp_path)
@@ -158,7 +156,14 @@ def test_a_file_without_known_hash_is_checked_by_its_size_and_says_so(
     assert server.asked == ["/drive"]
     server.pages["/drive"] = b"1 2 3\n"
     path.unlink()
-    with pytest.raises(DataFileError, match="has 1 rows of 3 columns, not 2 of 49; the download"):
+    with pytest.raises(DataFileError) as error:
+        fetch("drive", f"{server.url}/drive", cache=tmp_path)
+    assert str(error.value) == (
+        f"{server.url}/drive: Sensorless_drive_diagnosis.txt cannot be read (line 1: 3 cells, but "
+        "the table has 49 columns; give every line as many); the download was deleted."
+    )
+    server.pages["/drive"] = (b" ".join([b"1"] * 49) + b"\n") * 3
+    with pytest.raises(DataFileError, match="has 3 rows, not 2; the download was deleted"):
         fetch("drive", f"{server.url}/drive", cache=tmp_path)
 
 
@@ -266,7 +271,7 @@ def test_a_corrupt_zip_member_is_one_line_and_leaves_nothing(server, tmp_path, h
 
 
 def test_a_zip_member_too_large_to_unpack_is_refused(server, tmp_path, monkeypatch):
-    monkeypatch.setattr("openfate_lab.data.fetch._LARGEST", 100)
+    monkeypatch.setattr("openfate_lab.data.download._LARGEST", 100)
     server.pages["/zip"] = zipped({"splice.data": GENE})
     with pytest.raises(DataFileError) as error:
         fetch("gene", f"{server.url}/zip", HASH, tmp_path)
@@ -295,7 +300,7 @@ def test_a_silent_server_is_given_up(tmp_path, monkeypatch):
     import socket
 
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr("openfate_lab.data.fetch._TIMEOUT", 0.1)
+    monkeypatch.setattr("openfate_lab.data.download._TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/gene"
         with pytest.raises(DataFileError) as error:
@@ -325,14 +330,14 @@ def test_a_cache_that_cannot_be_written_is_named(server, tmp_path):
         (("digits",), "'digits' comes with scikit-learn; there is nothing to fetch."),
         (
             ("drive-sample",),
-            "'drive-sample' has no public address of its own; to use it, give its folder with "
-            "--data DIR, or use 'drive', the full data set.",
+            "'drive-sample' has no public address of its own; to use it, give the data folder "
+            "that has it, or use 'drive', the full data set.",
         ),
         *(
             (
                 (name,),
-                f"{name!r} has no public address of its own; to use it, give its folder with "
-                "--data DIR.",
+                f"{name!r} has no public address of its own; to use it, give the data folder "
+                "that has it.",
             )
             for name in ("flights", "criteo-sample", "avazu-sample")
         ),

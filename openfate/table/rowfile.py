@@ -1,13 +1,8 @@
-"""Files of rows: CSV and TSV, gz or not, Parquet files and folders of them.
-
-A file may be larger than memory: it is read in batches, as often as asked, and every batch has the
-same columns and types, which are those of the whole file.
-"""
+"""A file as a table: typed rows in batches, larger than memory, and a survey of its columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,23 +12,22 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import DataFileError, InputError
-from openfate.table.delimited import SEPARATORS, TYPES, Delimited, canonical, cast, joined
+from openfate.table.dtypes import as_type, canonical, join_types, named_type, type_of
 from openfate.table.expressions import condition, unknown_name
 from openfate.table.frame import numbers_of
+from openfate.table.reader import SEPARATORS, ParquetFile, TextFile, suffix_of
 from openfate.table.schema import Field, Numeric, Schema
 
-__all__ = ["BATCH_ROWS", "RowFile", "plain_types"]
+__all__ = ["BATCH_ROWS", "RowFile"]
 
 BATCH_ROWS = 65_536
 _SURVEYED_ROWS = 1_000_000  # the kind of a column is guessed from so many
-_REFUSALS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
-_TEXT_TYPES: dict[str, pl.DataType] = {
-    str(dtype): dtype for dtype in (pl.Null(), *TYPES, pl.String())
-}
 
 
 class RowFile:
     r"""The rows of a file or a folder of Parquet, read in batches as often as asked.
+
+    Every batch has the same columns and types, which are those of the whole file.
 
     Parameters
     ----------
@@ -62,28 +56,33 @@ class RowFile:
         nulls: Sequence[str] = (),
         types: Mapping[str, str] | None = None,
     ) -> None:
-        self.path = Path(path)
-        self._known = {
-            name: _TEXT_TYPES.get(dtype, pl.String()) for name, dtype in (types or {}).items()
-        }
-        self._text: Delimited | None = None
-        self._parquet: pl.LazyFrame | None = None
-        if _is_text(self.path):
-            self._text = Delimited(self.path, nulls)
-        else:
-            self._parquet = _scan(self.path)
+        self.path, self._missing = Path(path), ["", *nulls]
+        self._known = {name: named_type(dtype) for name, dtype in (types or {}).items()}
+        if not self.path.exists():
+            raise DataFileError(f"{path}: there is no such file; check the path.")
+        is_parquet = self.path.is_dir() or self.path.name.lower().endswith(".parquet")
+        if not is_parquet and suffix_of(self.path) not in SEPARATORS:
+            raise DataFileError(
+                f"{path}: unknown suffix; rows are read from .csv, .tsv (or .csv.gz, .tsv.gz), "
+                ".parquet and folders of .parquet."
+            )
+        self._file = ParquetFile(self.path) if is_parquet else TextFile(self.path)
 
     @cached_property
     def types(self) -> dict[str, pl.DataType]:
         """The type of every column, over the whole file, in the file's order."""
-        if self._text is not None:
-            return {
-                name: joined(self._known.get(name, pl.Null()), dtype)
-                for name, dtype in self._text.types().items()
-            }
-        assert self._parquet is not None
-        with _named(self.path):
-            return dict(self._parquet.collect_schema())
+        if isinstance(self._file, ParquetFile):
+            return self._file.types
+        found: dict[str, pl.DataType] = {}
+        for block in self._blocks(self._file):
+            for column in block:
+                dtype = found.get(column.name, self._known.get(column.name, pl.Null()))
+                if dtype != pl.String:
+                    dtype = join_types(dtype, type_of(column))
+                found[column.name] = dtype
+        if not found:
+            raise DataFileError(f"{self.path}: the file has a first line but no rows.")
+        return found
 
     # ---- reading -------------------------------------------------------------------------------
 
@@ -103,12 +102,12 @@ class RowFile:
             The columns to give; all by default.
         """
         if size < 1:
-            raise InputError(f"a batch of {size} rows: give a whole number from 1 up.")
-        wanted = self._chosen(columns)
+            raise InputError(f"a batch of {size} rows: give an integer from 1 up.")
+        wanted = self._choose(columns)
         test = condition(where, self.types) if where is not None else None
         read = list(dict.fromkeys([*wanted, *(test.columns if test else ())]))
         start = 1
-        for rows in _rebatched(self._frames(read, size), size):
+        for rows in _rebatch(self._frames(read, size), size):
             numbers = np.arange(start, start + len(rows), dtype=np.int64)
             start += len(rows)
             if test is not None:
@@ -128,44 +127,44 @@ class RowFile:
 
     def read(self, where: str | None = None, columns: Iterable[str] | None = None) -> pl.DataFrame:
         """All rows at once."""
-        wanted = self._chosen(columns)
+        wanted = self._choose(columns)
         found = list(self.batches(BATCH_ROWS, where, wanted))
         empty = pl.DataFrame(schema={name: self.types[name] for name in wanted})
         return pl.concat(found or [empty], rechunk=True)
 
-    def _chosen(self, columns: Iterable[str] | None) -> list[str]:
+    def _choose(self, columns: Iterable[str] | None) -> list[str]:
         if columns is None:
             return list(self.types)
         chosen = list(columns)
         self.check_columns(chosen)
         return chosen
 
-    def check_columns(self, names: Iterable[str], flag: str = "", remedy: str = "") -> None:
+    def check_columns(self, names: Iterable[str], argument: str = "", remedy: str = "") -> None:
         """Raise InputError where the file has no column of one of the names."""
         for name in names:
             if name not in self.types:
-                what = f"{flag} {name}: {self.path}" if flag else str(self.path)
+                what = f"{argument} {name}: {self.path}" if argument else str(self.path)
                 known = unknown_name(name, self.types)
                 raise InputError(f"{what} has no column {known}{remedy and '; '}{remedy}.")
 
     def _frames(self, columns: list[str], size: int) -> Iterator[pl.DataFrame]:
         """The rows in pieces of any length."""
-        if self._text is not None:
-            for block in self._text.blocks():
-                yield pl.DataFrame([self._typed(block[name]) for name in columns])
+        if isinstance(self._file, ParquetFile):
+            yield from self._file.frames(columns, size)
             return
-        assert self._parquet is not None
-        with _named(self.path):
-            # WHY: a row's place counts, so the order must stay.
-            yield from self._parquet.select(columns).collect_batches(
-                chunk_size=size, maintain_order=True, engine="streaming"
-            )
+        for block in self._blocks(self._file):
+            yield pl.DataFrame([self._as_typed(block[name]) for name in columns])
 
-    def _typed(self, text: pl.Series) -> pl.Series:
+    def _blocks(self, file: TextFile) -> Iterator[pl.DataFrame]:
+        """Text cells, null where one means "missing"."""
+        cells = pl.when(pl.all().is_in(self._missing)).then(None).otherwise(pl.all()).name.keep()
+        return (rows.cells.select(cells) for rows in file.rows())
+
+    def _as_typed(self, text: pl.Series) -> pl.Series:
         dtype, known = self.types[text.name], self._known.get(text.name, pl.String())
         if dtype == pl.String and known not in (pl.String, pl.Null):
             return canonical(text, known)
-        return cast(text, dtype)
+        return as_type(text, dtype)
 
     # ---- looking at it -------------------------------------------------------------------------
 
@@ -190,7 +189,7 @@ class RowFile:
             A field for each that has a value: its kind is guessed from the first million rows, the
             bounds or the scale of a numeric one are those of the finite values of all rows.
         """
-        wanted, known = self._chosen(columns), Schema(overrides)
+        wanted, known = self._choose(columns), Schema(overrides)
         if not wanted:
             return Schema([])
         sample: list[pl.DataFrame] = []
@@ -203,62 +202,16 @@ class RowFile:
                 n_sampled += len(sample[-1])
             filled.update(name for name in wanted if rows[name].null_count() < len(rows))
             for name in wanted:
-                if _is_number(rows[name]) or (name in known and known[name].kind == "numeric"):
+                is_number = rows[name].dtype.is_numeric() or rows[name].dtype == pl.Duration
+                if is_number or (name in known and known[name].kind == "numeric"):
                     spans.setdefault(name, _Span()).add(numbers_of(rows[name], name))
         if not sample:
             return Schema([])
         schema = Schema.from_frame(pl.concat(sample), overrides=known, numeric=numeric)
-        return Schema(_measured(field, spans) for field in schema if field.name in filled)
+        return Schema(_measure(field, spans) for field in schema if field.name in filled)
 
 
-def plain_types(types: Mapping[str, pl.DataType]) -> dict[str, str]:
-    """Write the types of columns as a text file would have them, for JSON and for `RowFile`.
-
-    Examples
-    --------
-    >>> plain_types({"age": pl.Int8(), "job": pl.Categorical()})
-    {'age': 'Int64', 'job': 'String'}
-    """
-    return {name: str(_plain(dtype)) for name, dtype in types.items()}
-
-
-def _plain(dtype: pl.DataType) -> pl.DataType:
-    if dtype.is_integer():
-        return pl.Int64()
-    if dtype.is_float() or dtype.is_decimal():
-        return pl.Float64()
-    if isinstance(dtype, pl.Datetime):
-        return pl.Datetime("us", "UTC" if dtype.time_zone else None)
-    return dtype if str(dtype) in _TEXT_TYPES else pl.String()
-
-
-def _is_text(path: Path) -> bool:
-    """Whether the path is a text file rather than Parquet; raises where it is neither."""
-    if not path.exists():
-        raise DataFileError(f"{path}: there is no such file; check the path.")
-    name = path.name.lower()
-    if path.is_dir() or name.endswith(".parquet"):
-        return False
-    if Path(name.removesuffix(".gz")).suffix not in SEPARATORS:
-        raise DataFileError(
-            f"{path}: unknown suffix; rows are read from .csv, .tsv (or .csv.gz, .tsv.gz), "
-            ".parquet and folders of .parquet."
-        )
-    return True
-
-
-def _scan(path: Path) -> pl.LazyFrame:
-    if path.is_dir() and not any(path.rglob("*.parquet")):
-        raise DataFileError(f"{path}: the folder holds no .parquet file.")
-    with _named(path):
-        frame = pl.scan_parquet(path / "**/*.parquet" if path.is_dir() else path)
-        n_rows = frame.select(pl.len()).collect().item()
-    if not n_rows:
-        raise DataFileError(f"{path}: the file has columns but no rows.")
-    return frame
-
-
-def _rebatched(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
+def _rebatch(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
     """The same rows in pieces of `size`, the last one shorter."""
     waiting: list[pl.DataFrame] = []
     n_waiting = 0
@@ -272,10 +225,6 @@ def _rebatched(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFra
             waiting, n_waiting = [rows.slice(whole)], n_waiting - whole
     if n_waiting:
         yield pl.concat(waiting)
-
-
-def _is_number(column: pl.Series) -> bool:
-    return column.dtype.is_numeric() or column.dtype == pl.Duration
 
 
 @dataclass
@@ -305,7 +254,8 @@ class _Span:
         self.n = n
 
 
-def _measured(field: Field, spans: Mapping[str, _Span]) -> Field:
+def _measure(field: Field, spans: Mapping[str, _Span]) -> Field:
+    """The field with the bounds or the scale of its column."""
     span = spans.get(field.name)
     if field.kind != "numeric" or span is None or not span.n:
         return field
@@ -313,13 +263,3 @@ def _measured(field: Field, spans: Mapping[str, _Span]) -> Field:
         std = (span.squares / span.n) ** 0.5 if span.low < span.high else 1.0
         return field if field.scale else replace(field, scale=(span.mean, std or 1.0))
     return field if field.bounds else replace(field, bounds=(span.low, span.high))
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Turn what polars says of a Parquet file into an error that names it."""
-    try:
-        yield
-    except _REFUSALS as error:
-        what = str(error).strip().splitlines()[0].rstrip(".")
-        raise DataFileError(f"{path}: cannot be read as Parquet ({what}).") from None

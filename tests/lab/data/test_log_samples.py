@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from openfate.errors import DataFileError
-from openfate_lab.data.datasets import load
-from openfate_lab.data.sources import SOURCES
+from openfate_lab.data import SOURCES, load
 
 FLIGHTS = (
     "rownames,year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,"
@@ -36,7 +35,7 @@ TEXTS = {"flights": FLIGHTS, "criteo-sample": CRITEO, "avazu-sample": AVAZU}
 
 def put(folder, name, text, packed=True):
     source = SOURCES[name]
-    path = folder / "ctr" / source.folder / source.files[0].name
+    path = folder / "ctr" / source.folder / next(iter(source.files))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     return path
@@ -70,11 +69,11 @@ def test_avazu_has_the_hour_of_the_day_but_not_the_day(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("flights", ("2013,1,2", "2013,x,2"), "line 2, column 'month' holds 'x', not a number"),
+        ("flights", ("2013,1,2", "2013,x,2"), "line 2: column 'month' holds 'x', not a number"),
         ("flights", ("arr_delay", "late"), "no column 'arr_delay'"),
-        ("criteo-sample", ("9025", "many"), "column 'I7' holds 'many', not a number"),
-        ("criteo-sample", ("1\t5", "2\t5\t5"), "line 2 has 41 columns, not 40"),
-        ("avazu-sample", ("14102101", "noon"), "column 'hour' holds 'noon', not a time"),
+        ("criteo-sample", ("9025", "many"), "line 1: column 'I7' holds 'many'; give numbers"),
+        ("criteo-sample", ("1\t5", "2\t5\t5"), "line 2: 41 cells, but the table has 40 columns"),
+        ("avazu-sample", ("14102101", "noon"), "line 2: column 'hour' holds 'noon'; give YYMMDDHH"),
         ("avazu-sample", (",1,14102101", ",0,14102101"), "every row has the class '0'"),
     ],
 )
@@ -84,12 +83,12 @@ def test_a_fault_is_named(tmp_path, name, change, message):
         load(name, tmp_path)
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
-    assert "give its folder with --data DIR." in str(caught.value)
+    assert "give the data folder that has it." in str(caught.value)
 
 
 def test_a_file_that_is_not_gzip_is_named(tmp_path):
     put(tmp_path, "flights", FLIGHTS, packed=False)
-    with pytest.raises(DataFileError, match="not a gzip file, or cut short"):
+    with pytest.raises(DataFileError, match="not a whole gzip file"):
         load("flights", tmp_path)
 
 
@@ -101,4 +100,4 @@ def test_the_originals(name, n_rows):
     data = load(name)
     assert data.X.n_rows == n_rows
     assert (np.diff(data.time) >= 0).all()
-    assert data.sha256 == SOURCES[name].files[0].sha256
+    assert data.sha256 == next(iter(SOURCES[name].files.values()))
