@@ -120,7 +120,9 @@ class FATEEstimator(BankEstimator):
         rows = LabelledRows(encoder.encode(table), target, weight)
         share = self._expect_share(encoder, unlabelled)
         network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share)
-        encoder.grow(table, schema)  # WHY: what only validation rows have is new: extrapolated
+        encoder = encoder.grow_copy(
+            table, schema
+        )  # WHY: what only validation rows have is new: extrapolated
         embeddings, evidence = self._use(usage, target)
         self.bank_ = FeatureBank(
             encoder,
