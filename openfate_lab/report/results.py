@@ -8,6 +8,7 @@ named there instead of ending the report.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -20,9 +21,10 @@ from typing import Any
 from openfate.errors import InputError
 from openfate.records import Between, Shape, fault
 
-__all__ = ["ENGINE", "TITLES", "Figure", "Results", "Run", "Trial", "find_results"]
+__all__ = ["MEASURED", "TITLES", "Figure", "Key", "Results", "Row", "Run", "find_results"]
 
 Row = dict[str, Any]
+Key = tuple[str, float, int]  # of a trial: data set, share observed, seed
 
 # What a row measures; everything else that it has says what was measured.
 MEASURED = ("mean", "std", "n_trials", "seconds", "metric", "paper", "lift", "lift_standard_error")
@@ -95,19 +97,17 @@ def _trial_shape(record: Any) -> Shape:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One record of a trial, with its name for footnotes."""
-
-    name: str
-    record: Row
-
-
-@dataclass(frozen=True)
 class Figure:
     """A picture, in the smaller of the formats that there are."""
 
     name: str
     path: Path
+
+    @property
+    def url(self) -> str:
+        """The picture itself, so that a page has to load nothing."""
+        kind = "svg+xml" if self.path.suffix == ".svg" else "png"
+        return f"data:image/{kind};base64,{base64.b64encode(self.path.read_bytes()).decode()}"
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,18 @@ class Run:
 
     name: str
     content: Row
-    trials: Sequence[Trial] = ()
+    trials: Sequence[Row] = ()
     figures: Sequence[Figure] = ()
 
     @property
     def folder(self) -> str:
         """Its folder: `results/uci/default`."""
         return self.name.rpartition("/")[0]
+
+    @property
+    def trials_name(self) -> str:
+        """Where its trials lie, for footnotes."""
+        return f"{self.folder}/**/trial.json"
 
     @property
     def kind(self) -> str:
@@ -173,21 +178,25 @@ class Run:
 
         Examples
         --------
-        >>> trial = Trial("t", {"dataset": "a", "seed": 0, "results": {"fate": {"score": 0.5}}})
+        >>> trial = {"dataset": "a", "seed": 0, "results": {"fate": {"score": 0.5}}}
         >>> run = Run("results/summary.json", {}, [trial])
         >>> run.scores({"dataset": "a", "method": "fate", "mean": 0.5})
         {0: 0.5}
         """
-        found: dict[int, float] = {}
-        for trial in self.trials:
-            score = _score(trial.record, row)
-            if score is not None:
-                found[int(trial.record.get("seed") or 0)] = score
-        if not found or not math.isclose(
-            math.fsum(found.values()) / len(found), row["mean"], abs_tol=1e-9
-        ):
-            return {}
-        return found
+        scores = ((int(trial.get("seed") or 0), _score(trial, row)) for trial in self.trials)
+        found = {seed: score for seed, score in scores if score is not None}
+        mean = math.fsum(found.values()) / max(len(found), 1)
+        return found if math.isclose(mean, row["mean"], abs_tol=1e-9) else {}
+
+    def scores_of(self, method: str, metric: str = "accuracy") -> dict[Key, float]:
+        """Every score of a method, by data set, share observed and seed."""
+        return {
+            (trial["dataset"], trial["observed"], trial["seed"]): result["score"]
+            for trial in self.trials
+            if (result := trial["results"].get(method)) is not None
+            and result["metric"] == metric
+            and "observed" in trial
+        }
 
 
 def _score(record: Row, row: Mapping[str, Any]) -> float | None:
@@ -196,11 +205,9 @@ def _score(record: Row, row: Mapping[str, Any]) -> float | None:
     for key, value in row.items():
         if key not in MEASURED and key != "split" and key in about and about[key] != value:
             return None
-    results, method, variant = record.get("results"), row.get("method"), row.get("variant")
-    if not isinstance(results, dict):
-        return None
+    results, method, variant = record["results"], row.get("method"), row.get("variant")
     found = results.get(f"{variant}/{method}") or results.get(method) or results.get(variant)
-    if not isinstance(found, dict):
+    if found is None:
         return None
     metric = row.get("metric", "score")
     for part in (row.get("split"), "measures"):
@@ -260,21 +267,17 @@ def _read(folder: Path, results: Results) -> None:
             results.unread.append(f"{name(path)}: {wrong}")
         elif content is not None:
             files[path] = content
-    summaries = {path.parent for path in files if path.name == "summary.json"}
-    trials: dict[Path, list[Trial]] = {}
+    trials: dict[Path, list[Row]] = {p.parent: [] for p in files if p.name == "summary.json"}
     for path, content in files.items():
         if path.name == "trial.json":
-            home = next((above for above in path.parents if above in summaries), None)
+            home = next((above for above in path.parents if above in trials), None)
             if home is not None:
-                trials.setdefault(home, []).append(Trial(name(path), content))
+                trials[home].append(content)
     for path, content in files.items():
-        if path.name == "trial.json":
-            continue
-        own = path.name == "summary.json"
-        figures = [Figure(name(p), p) for p in _figures(path)]
-        results.runs.append(
-            Run(name(path), content, trials.get(path.parent, []) if own else [], figures)
-        )
+        if path.name != "trial.json":
+            own = trials[path.parent] if path.name == "summary.json" else []
+            figures = [Figure(name(picture), picture) for picture in _figures(path)]
+            results.runs.append(Run(name(path), content, own, figures))
 
 
 def _files(root: Path, on_closed: Callable[[Path], None]) -> list[Path]:
