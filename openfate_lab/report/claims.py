@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from openfate_lab.report.difference import Difference, difference
-from openfate_lab.report.paper import CLAIMS, CTR_CLAIMS, Claim, CtrClaim, backbone_name
+from openfate_lab.report.paper import CLAIMS, CTR_CLAIMS, Claim, backbone_name
 from openfate_lab.report.results import Key, Results, Row, Run
 from openfate_lab.report.tables import number, signed
 
@@ -159,7 +159,7 @@ def _ctr(results: Results) -> list[Verdict]:
     return found
 
 
-def _ctr_tested(run: Run, claim: CtrClaim) -> list[Verdict]:
+def _ctr_tested(run: Run, claim: Claim) -> list[Verdict]:
     """FATE minus Base on the claim's own log, a verdict for each way of training."""
     gains: dict[str, list[float]] = {}
     for trial in run.trials:
@@ -171,7 +171,7 @@ def _ctr_tested(run: Run, claim: CtrClaim) -> list[Verdict]:
     return [_ctr_verdict(run, claim, kind, difference(found)) for kind, found in gains.items()]
 
 
-def _ctr_verdict(run: Run, claim: CtrClaim, kind: str, points: Difference) -> Verdict:
+def _ctr_verdict(run: Run, claim: Claim, kind: str, points: Difference) -> Verdict:
     detail, verdict = f"{kind} {signed(points.mean, 4)}", UNTESTED
     if points.n > 1:
         verdict, error = _judge(points, claim.gain), number(points.standard_error, 4)
@@ -182,7 +182,7 @@ def _ctr_verdict(run: Run, claim: CtrClaim, kind: str, points: Difference) -> Ve
     return Verdict(claim.words, run.kind, claim.gain, verdict, detail, points, source=source)
 
 
-def _ctr_untested(runs: Sequence[Run], claim: CtrClaim) -> Verdict:
+def _ctr_untested(runs: Sequence[Run], claim: Claim) -> Verdict:
     gains = [text for run in runs for text in _ctr_gains(run, claim)]
     if any(row.get("dataset") == claim.dataset for run in runs for row in run.rows):
         detail, where = "no trials of FATE and Base on the full data are here", "by the rows"
@@ -194,7 +194,7 @@ def _ctr_untested(runs: Sequence[Run], claim: CtrClaim) -> Verdict:
     return Verdict(claim.words, "ctr", claim.gain, UNTESTED, detail, source=sources)
 
 
-def _ctr_gains(run: Run, claim: CtrClaim) -> list[str]:
+def _ctr_gains(run: Run, claim: Claim) -> list[str]:
     """FATE minus Base on what there is of a log, split by split if there is no overall score."""
     # Data set and variant -> method -> split -> mean.
     means: dict[tuple[str, str | None], dict[str, dict[str, float]]] = {}
@@ -215,7 +215,7 @@ def _ctr_gains(run: Run, claim: CtrClaim) -> list[str]:
     return told
 
 
-def _is_about(row: Row, claim: CtrClaim) -> bool:
+def _is_about(row: Row, claim: Claim) -> bool:
     """Whether a row is FATE's or Base's AUC on (a sample of) the log, and none of a sweep."""
     return (
         claim.dataset in str(row.get("dataset"))

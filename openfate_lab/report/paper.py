@@ -13,11 +13,11 @@ __all__ = [
     "CTR",
     "CTR_CLAIMS",
     "K_SWEEP",
+    "NOTES",
     "PRINTED",
     "RELEASED",
     "SOURCE",
     "Claim",
-    "CtrClaim",
     "backbone_name",
     "papers_auc",
 ]
@@ -27,39 +27,38 @@ SOURCE = "openfate_lab/report/paper.toml"
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper about FATE and some baselines on the UCI data."""
+    """A sentence of the paper about FATE and some baselines: on the UCI data, or on one click log.
+
+    Parameters
+    ----------
+    words, gain
+        As the paper has it; the figure as a fraction.
+    metric, against
+        "accuracy" or "auc"; the baselines, which are averaged.
+    dataset, backbone
+        Of a claim about a click log.
+    """
 
     words: str
-    metric: str
-    against: tuple[str, ...]
     gain: float
-
-
-@dataclass(frozen=True)
-class CtrClaim:
-    """What the paper says of FATE and Base on one log with one backbone, overall ROC-AUC."""
-
-    dataset: str
-    backbone: str
-    gain: float
-
-    @property
-    def words(self) -> str:
-        """As a sentence."""
-        log = self.dataset.capitalize()
-        return f"{log}, {self.backbone}: FATE {self.gain:+.3f} ROC-AUC over Base"
+    metric: str = "auc"
+    against: tuple[str, ...] = ("base",)
+    dataset: str = ""
+    backbone: str = ""
 
 
 _NUMBERS = tomllib.loads((files(__package__) / "paper.toml").read_text(encoding="utf-8"))
 CLAIMS = tuple(Claim(**c | {"against": tuple(c["against"])}) for c in _NUMBERS["claims"])
-CTR_CLAIMS = tuple(CtrClaim(**claim) for claim in _NUMBERS["ctr_claims"])
-# Table 1: data set -> backbone -> method -> T1 to T8, overall.
+CTR_CLAIMS = tuple(Claim(**claim) for claim in _NUMBERS["ctr_claims"])
+# Table 1: data set -> backbone -> method -> scores of its splits.
 CTR: dict[str, dict[str, dict[str, list[float]]]] = _NUMBERS["table1"]
 # Table 3, FATE: data set -> accuracy or AUC.
 PRINTED: dict[str, float] = _NUMBERS["table3_fate"]
-# Table 4: data set -> k, as text -> training, validation, T1 to T8.
+# Table 4: data set -> k, as text -> scores of its splits.
 K_SWEEP: dict[str, dict[str, list[float]]] = _NUMBERS["table4"]
-# Data set, share observed -> method -> accuracy.
+# What to know of the released code's FATE and Base, and of its other methods.
+NOTES: tuple[str, str] = (_NUMBERS["released"]["note"], _NUMBERS["released"]["note_on_baselines"])
+# The released code: data set, share observed -> method -> accuracy.
 RELEASED: dict[tuple[str, float], dict[str, float]] = {
     (dataset, share): dict(zip(_NUMBERS["released"]["methods"], scores, strict=True))
     for dataset, share, *scores in _NUMBERS["released"]["scores"]
@@ -78,14 +77,12 @@ def papers_auc(row: Mapping[str, Any]) -> float | None:
     if row.get("metric", "auc") != "auc" or row.get("B") is not None:
         return None
     dataset = str(row.get("dataset")).partition("-")[0]
-    splits = [f"T{number}" for number in range(1, 9)]
     if row.get("k") is not None:
-        splits = ["train", "validation", *splits]
-        numbers = K_SWEEP.get(dataset, {}).get(str(row["k"]), [])
+        table, numbers = "table4", K_SWEEP.get(dataset, {}).get(str(row["k"]), [])
     else:
-        splits = [*splits, "overall"]
         by_method = CTR.get(dataset, {}).get(backbone_name(row.get("backbone")), {})
-        numbers = by_method.get(str(row.get("method")), [])
+        table, numbers = "table1", by_method.get(str(row.get("method")), [])
+    splits = _NUMBERS["splits"][table]
     return dict(zip(splits, numbers, strict=False)).get(str(row.get("split")))
 
 

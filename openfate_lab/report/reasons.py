@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openfate_lab.report.difference import ABOVE, BELOW, Difference, compare
-from openfate_lab.report.paper import PRINTED, RELEASED, SOURCE, papers_auc
+from openfate_lab.report.paper import NOTES, PRINTED, RELEASED, SOURCE, papers_auc
 from openfate_lab.report.results import Results, Run
 from openfate_lab.report.tables import Cell, Table, number, signed
 
@@ -67,12 +67,7 @@ def _beside_the_paper(runs: dict[str, Run]) -> Table:
     table.columns.insert(2, "paper: fate, share not stated")
     for row in table.rows:
         row.insert(2, Cell.score(PRINTED[row[0].text], f"the paper, Table 3 ({SOURCE})", 4))
-    table.reading = _distances(table.rows)
-    table.legend = (
-        "Accuracy. The paper prints UCI scores only in its Table 3, without the share. The Base of "
-        "the released code was made to drop new features, as the paper says; that of `ours, "
-        "reference` gives them random embeddings, as the released code does."
-    )
+    table.reading, table.legend = _distances(table.rows), NOTES[0]
     return table
 
 
@@ -93,11 +88,7 @@ def _baselines_beside(runs: dict[str, Run]) -> Table:
     """The other baselines."""
     methods = ("average", "knn", "pooling", "oracle")
     table = _side_by_side(runs, "Baselines: released code, ours", methods)
-    table.legend = (
-        "Accuracy. The released Oracle trains on observed features only; our reference run "
-        "does not repeat that. Released KNN and Pooling look at a random tenth of the features "
-        "above 200 new ones."
-    )
+    table.legend = NOTES[1]
     return table
 
 
@@ -160,16 +151,12 @@ def _cell(found: Difference | None, source: str, metric: str = "accuracy") -> Ce
 def _reasons(runs: dict[str, Run]) -> Table:
     """What the released code's departures, its Base, and hiding alone are worth."""
     rows, found = [], {}
-    for title, *sides in COMPARISONS:
-        names = sides[::2]
-        if not set(names) <= runs.keys():
+    for title, name, method, other_name, other in COMPARISONS:
+        if not {name, other_name} <= runs.keys():
             continue
-        one, other = ((runs[name], method) for name, method in zip(names, sides[1::2], strict=True))
-        source = " and ".join(dict.fromkeys(runs[name].trials_name for name in names))
-        tests = [
-            compare(*(run.scores_of(method, metric) for run, method in (one, other)))
-            for metric in METRICS
-        ]
+        one, two = runs[name], runs[other_name]
+        tests = [compare(one.scores_of(method, m), two.scores_of(other, m)) for m in METRICS]
+        source = " and ".join(dict.fromkeys((one.trials_name, two.trials_name)))
         if any(tests):
             rows.append([Cell(title), *map(_cell, tests, [source] * 2, METRICS)])
         if tests[0] is not None:
@@ -197,28 +184,27 @@ def _conclusions(found: dict[str, Difference]) -> list[str]:
             f"released code's way differs by {signed(mixed.mean)} (p = {mixed.p:.2g})."
         )
     if drop and hidden and masks:
-        so = ""
-        if drop.sign == 1:
-            so = "So new features add to what training with hidden features gives."
-        elif hidden.sign == 1:
-            so = (
-                "So the gain over Base comes from training with hidden features, not from new ones."
-            )
         told.append(
             f"Extrapolated embeddings change accuracy by {signed(drop.mean)} "
             f"({'significant' if drop.sign else 'not significant'}) against the same model with "
             f"its new features dropped, which itself is {signed(hidden.mean)} over Base; Base "
-            f"trained with hidden features is {signed(masks.mean)} over Base. {so}"
+            f"trained with hidden features is {signed(masks.mean)} over Base. "
+            + _where_from(drop, hidden)
         )
     return told
 
 
+def _where_from(drop: Difference, hidden: Difference) -> str:
+    if drop.sign == 1:
+        return "So new features add to what training with hidden features gives."
+    gain = "So the gain over Base comes from training with hidden features, not from new ones."
+    return gain if hidden.sign == 1 else ""
+
+
 def _by_share(runs: dict[str, Run]) -> Table:
     """FATE over Base, and over itself with new features dropped, share by share."""
-    keys = [
-        key for run in runs.values() for metric in METRICS for key in run.scores_of("fate", metric)
-    ]
-    shares = sorted({share for _, share, _ in keys})
+    scores = [run.scores_of("fate", metric) for run in runs.values() for metric in METRICS]
+    shares = sorted({share for found in scores for _, share, _ in found})
     rows = []
     for name, run in runs.items():
         for metric, title in METRICS.items():

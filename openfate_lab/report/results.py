@@ -13,7 +13,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -170,8 +170,7 @@ class Run:
     def rows(self) -> list[Row]:
         """The rows, empty where the file has none."""
         rows = self.content.get("rows")
-        rows = rows if isinstance(rows, list) else []
-        return [row for row in rows if isinstance(row, dict)]
+        return rows if isinstance(rows, list) else []
 
     def scores(self, row: Mapping[str, Any]) -> dict[int, float]:
         """The scores behind a row, by seed; empty unless their mean is the row's.
@@ -253,6 +252,7 @@ def find_results(folders: Sequence[Path]) -> Results:
 
 
 def _read(folder: Path, results: Results) -> None:
+    """Add the JSON files below a folder, but for hidden ones; what cannot be read is told."""
     root = folder.resolve()
     plain = not folder.is_absolute() and ".." not in folder.parts and folder.parts
     prefix = folder.as_posix() if plain else root.name
@@ -260,8 +260,14 @@ def _read(folder: Path, results: Results) -> None:
     def name(path: Path) -> str:
         return f"{prefix}/{path.relative_to(root).as_posix()}"
 
+    closed: list[OSError] = []
+    paths: list[Path] = []
+    for inside, folders, names in os.walk(root, onerror=closed.append):
+        folders[:] = [inner for inner in folders if not inner.startswith(".")]
+        paths += [Path(inside, n) for n in names if n.endswith(".json") and not n.startswith(".")]
+    results.unread += [f"{name(Path(error.filename))}: {_CLOSED}" for error in closed]
     files = {}
-    for path in _files(root, lambda closed: results.unread.append(f"{name(closed)}: {_CLOSED}")):
+    for path in sorted(paths):
         content, wrong = _json(path)
         if wrong is not None:
             results.unread.append(f"{name(path)}: {wrong}")
@@ -280,15 +286,6 @@ def _read(folder: Path, results: Results) -> None:
             results.runs.append(Run(name(path), content, own, figures))
 
 
-def _files(root: Path, on_closed: Callable[[Path], None]) -> list[Path]:
-    """The JSON files below a folder, but for hidden ones; folders that cannot be read are told."""
-    found = []
-    for folder, folders, names in os.walk(root, onerror=lambda e: on_closed(Path(e.filename))):
-        folders[:] = [inner for inner in folders if not inner.startswith(".")]
-        found += [Path(folder, n) for n in names if n.endswith(".json") and not n.startswith(".")]
-    return sorted(found)
-
-
 def _json(path: Path) -> tuple[Row | None, str | None]:
     """The content, where it has something to show, and what is wrong with it."""
     try:
@@ -298,15 +295,12 @@ def _json(path: Path) -> tuple[Row | None, str | None]:
     except (ValueError, RecursionError):
         return None, "not JSON that can be read"
     shapes = {"summary.json": _summary_shape, "trial.json": _trial_shape}
-    if path.name not in shapes and not _has_something(content):
+    keys = ("rows", "rows_per_second")
+    has_something = isinstance(content, dict) and any(content.get(key) for key in keys)
+    if path.name not in shapes and not has_something:
         return None, None
     wrong = fault(content, shapes.get(path.name, _content_shape))
     return (content, None) if wrong is None else (None, wrong)
-
-
-def _has_something(content: Any) -> bool:
-    keys = ("rows", "rows_per_second")
-    return isinstance(content, dict) and any(content.get(key) for key in keys)
 
 
 def _figures(path: Path) -> list[Path]:

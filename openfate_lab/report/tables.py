@@ -6,11 +6,11 @@ they are; scores are in `scores.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openfate.records import fault
+from openfate.records import Shape, fault
 from openfate_lab.report.results import Row, Run
 
 __all__ = ["Cell", "Table", "gap_tables", "list_tables", "number", "row_tables", "signed"]
@@ -218,18 +218,14 @@ def _engine(run: Run) -> Table:
                 continue
             sides = [found[key]["fused"], found[key]["twin"]]
             where, faster = f"{run.name} rows.{size}.{key}", sides[1]["ms"] / sides[0]["ms"]
-            peaks = [side.get("peak_gb") for side in sides]
-            n_bytes = [None if peak is None else peak * 1e9 for peak in peaks]
+            cells = [Cell(name), Cell.plain("n_rows", int(size), where)]
+            cells += [Cell.plain("ms", side["ms"], where) for side in sides]
+            cells.append(Cell(f"{faster:.1f} x", faster, where))
+            for peak in (side.get("peak_gb") for side in sides):
+                n_bytes = None if peak is None else peak * 1e9
+                cells.append(Cell.plain("peak_bytes", n_bytes, where))
+            rows.append(cells)
             ratios.append(faster)
-            rows.append(
-                [
-                    Cell(name),
-                    Cell.plain("n_rows", int(size), where),
-                    *(Cell.plain("ms", side["ms"], where) for side in sides),
-                    Cell(f"{faster:.1f} x", faster, where),
-                    *(Cell.plain("peak_bytes", peak, where) for peak in n_bytes),
-                ]
-            )
     columns = ["what", "rows of a mini-batch", *(f"{side}, ms" for side in _SIDES), "times faster"]
     columns += [f"{side}, memory" for side in _SIDES]
     reading = [f"Ours is {min(ratios):.1f} to {max(ratios):.1f} times as fast."] if ratios else []
@@ -261,31 +257,26 @@ def _lines(run: Run) -> Table:
 
 # ---- gaps closed, bounds of the theory ---------------------------------------------------------
 
-_READING = {
-    **dict.fromkeys(("log10_gamma", "log10_first_term", "log10_second_term"), float),
-    **{"log10_bound": float, "vacuous": bool, "largest_T": int},
+# The columns of bounds: what `openfate_lab.experiments.theory` reports, as a person reads it.
+_SETTING = {
+    "dataset": (str, "data set"),
+    "d": (int, "fields d"),
+    "k": (int, "kept k"),
+    "T": (int, "steps T"),
+    "lr": (float, "step size"),
+    "log10_M": (float, "log10 M, sub-matrices"),
 }
-_BOUND = {  # what `openfate_lab.experiments.theory` reports
-    **{"dataset": str, "d": int, "k": int, "T": int, "lr": float, "log10_M": float},
-    "readings": {str: _READING},
+_FOUND = {
+    "log10_gamma": (float, "log10 gamma, stability"),
+    "log10_first_term": (float, "log10 first term"),
+    "log10_second_term": (float, "log10 second term"),
+    "log10_bound": (float, "log10 bound"),
+    "vacuous": (bool, "says nothing"),
+    "largest_T": (int, "most steps that say something"),
+}
+_BOUND: Shape = {key: kind for key, (kind, _) in _SETTING.items()} | {
+    "readings": {str: {key: kind for key, (kind, _) in _FOUND.items()}},
     "convex_sgd": ({"log10_gamma": float, "vacuous": bool}, None),
-}
-# The bounds' columns, by key, as a person reads them.
-_SETTING: Mapping[str, str] = {
-    "dataset": "data set",
-    "d": "fields d",
-    "k": "kept k",
-    "T": "steps T",
-    "lr": "step size",
-    "log10_M": "log10 M, sub-matrices",
-}
-_FOUND: Mapping[str, str] = {
-    "log10_gamma": "log10 gamma, stability",
-    "log10_first_term": "log10 first term",
-    "log10_second_term": "log10 second term",
-    "log10_bound": "log10 bound",
-    "vacuous": "says nothing",
-    "largest_T": "most steps that say something",
 }
 
 
@@ -322,6 +313,7 @@ def _bounds(run: Run) -> Table:
             if reading:
                 cells = [Cell.plain(key, reading.get(key), source) for key in _FOUND]
                 rows.append([*setting, Cell(name.replace("_", " ")), *cells])
-    columns = [*_SETTING.values(), "reading", *_FOUND.values()]
+    names = {key: name for key, (_, name) in (_SETTING | _FOUND).items()}
+    columns = [*(names[key] for key in _SETTING), "reading", *(names[key] for key in _FOUND)]
     legend = "A bound that is not below the largest loss says nothing: that holds anyway."
     return Table("Bounds of Theorem 1", columns, rows, [run.name], [], legend)
