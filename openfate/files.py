@@ -15,7 +15,7 @@ __all__ = ["check_place", "writing"]
 
 
 def check_place(out: Path) -> None:
-    """Refuse, before the work, an --out whose folder is not there or takes no files.
+    """Refuse, before the work, a path whose folder is not there or takes no files.
 
     Examples
     --------
@@ -23,9 +23,9 @@ def check_place(out: Path) -> None:
     """
     folder = out.absolute().parent
     if not folder.is_dir():
-        raise InputError(f"--out {out}: there is no folder {folder}; make it first.")
+        raise InputError(f"{out}: there is no folder {folder}; make it first.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"--out {out}: the folder {folder} cannot be written; choose another.")
+        raise InputError(f"{out}: the folder {folder} cannot be written; choose another.")
 
 
 @contextmanager

@@ -1,13 +1,14 @@
 """FeatureBank: a trained model, its vocabulary and the running state of new features; bundles."""
 
-from openfate.bank.bank import EVIDENCE_KIND, FeatureBank, Graph, Use
-from openfate.bank.bases import Floats, Network, Task, Wrapped, used_part
+from openfate.bank.bank import FeatureBank, Graph, Use
+from openfate.bank.bundle import check_free, read_bundle, updating
+from openfate.bank.explain import contributions, describe, nearest
 from openfate.bank.export import export_onnx, export_table
-from openfate.bank.insight import contributions, describe, nearest
-from openfate.bank.persistence import check_free, read_bundle, updating
+from openfate.bank.network import Network
+from openfate.bank.wrapped import Wrapped, native_columns
+from openfate.openworld import Floats, Task
 
 __all__ = [
-    "EVIDENCE_KIND",
     "FeatureBank",
     "Floats",
     "Graph",
@@ -20,8 +21,8 @@ __all__ = [
     "describe",
     "export_onnx",
     "export_table",
+    "native_columns",
     "nearest",
     "read_bundle",
     "updating",
-    "used_part",
 ]

@@ -2,7 +2,7 @@
 
 The one path of a prediction, which estimators and the command line share:
 
-    frame -> (policies) -> encode -> base (extrapolating from running sums) -> evidence -> outputs
+    rows -> (policies) -> encode -> model (extrapolating from running sums) -> evidence -> outputs
 
 Prediction never changes a bank.  `observe` does: it gives ids to what is new and adds rows to the
 sums.  No training, no scikit-learn.  D observed features, D' known ones (observed and new).
@@ -10,22 +10,27 @@ sums.  No training, no scikit-learn.  D observed features, D' known ones (observ
 
 from __future__ import annotations
 
-import copy
 import threading
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openfate.bank.bases import Base, Floats, Network, Task, Wrapped
-from openfate.bank.bundling import EVIDENCE_KIND, plain_classes, unpacked
-from openfate.bank.foreign import dump
-from openfate.bank.persistence import Bundle, read_bundle, write_bundle
+from openfate.bank.bundle import (
+    Bundle,
+    Model,
+    plain_classes,
+    pooling_settings,
+    read_bundle,
+    unpack,
+    write_bundle,
+)
+from openfate.bank.network import Network
+from openfate.bank.wrapped import Wrapped, dump
 from openfate.errors import InputError
-from openfate.openworld import LiveEvidence, combine
+from openfate.openworld import Floats, JointEvidence, LiveEvidence, Task
 from openfate.table import (
     Encoder,
     MultiHot,
@@ -38,10 +43,20 @@ from openfate.table import (
     read_table,
 )
 
-__all__ = ["EVIDENCE_KIND", "FeatureBank", "Graph", "Use"]
+__all__ = ["FeatureBank", "Graph", "Use"]
 
 Graph = Literal["auto", "state", "batch"]
 Use = Literal["use", "drop"]
+
+_SILENT = Policies("ignore", "ignore", "ignore")
+
+
+class Options(NamedTuple):
+    """How the rows of one call are read."""
+
+    exclude: Sequence[str]
+    overrides: Schema
+    policies: Policies
 
 
 class FeatureBank:
@@ -52,12 +67,12 @@ class FeatureBank:
 
     Parameters
     ----------
-    encoder, base
+    encoder, model
         The vocabulary, and the model with its running sums; ids agree.
     classes
         Whose probabilities the outputs are; empty for numbers.
     embeddings
-        Whether predictions use the base's embeddings of new features.
+        Whether predictions use the model's embeddings of new features.
     evidence
         What new features have shown, where predictions use that.
     policies
@@ -69,6 +84,10 @@ class FeatureBank:
     meta
         Settings, metrics and whatever else a bundle should tell.
 
+    Notes
+    -----
+    `policies`, `exclude` and `overrides` can be given to each call in place of the bank's own.
+
     Examples
     --------
     >>> import polars as pl
@@ -76,7 +95,7 @@ class FeatureBank:
     >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
     >>> bank = FATEClassifier(epochs=5).fit(rows, rows["job"] == "nurse").bank_
     >>> later = pl.DataFrame({"job": ["cook", "judge"], "city": ["Rome", "Oslo"]})
-    >>> bank.outputs(later).shape  # "judge" and the column are new; nothing is remembered
+    >>> bank.predict(later).shape  # "judge" and the column are new; nothing is remembered
     (2, 2)
     >>> bank.observe(later)  # now they are known, without training
     >>> bank.n_observed, bank.encoder.n_features, bank.n_rows
@@ -86,7 +105,7 @@ class FeatureBank:
     def __init__(
         self,
         encoder: Encoder,
-        base: Base,
+        model: Model,
         classes: Sequence[Any] = (),
         *,
         embeddings: bool = True,
@@ -96,149 +115,214 @@ class FeatureBank:
         overrides: Schema | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        self.encoder, self.base = encoder, base
+        self.encoder, self.model = encoder, model
         self.classes = list(classes)
         self.embeddings, self.evidence = embeddings, evidence
         self.policies = policies or Policies()
         self.exclude = tuple(exclude)
         self.overrides = overrides or Schema([])
         self.meta = dict(meta or {})
-        self.rows = np.zeros(base.n_observed)  # (D',) rows of each feature so far
+        self.rows = np.zeros(model.n_observed)  # (D',) rows of each feature so far
         self.n_rows = 0  # of all of them: training and observed
-        # (D',) features whose sums hold the very rows that will be predicted: their own votes are
-        # to be left out.  None but in a copy that has looked ahead.
-        self._own: NDArray[np.bool_] | None = None
+        # Evidence of the very rows that will be predicted; None but in a copy that looked ahead.
+        self.joint: JointEvidence | None = None
         self.lock = _Lock()  # one thread observes, predicts or reads at a time
 
     @property
     def task(self) -> Task:
         """What the outputs are."""
-        return self.base.task
+        return self.model.task
 
     @property
     def target_scale(self) -> tuple[float, float]:
         """Of regression by a network: the mean and the deviation of the training target."""
-        return getattr(self.base, "target_scale", (0.0, 1.0))
+        return getattr(self.model, "target_scale", (0.0, 1.0))
 
     @property
     def n_observed(self) -> int:
         """D: features with an id below it were there in training."""
-        return self.base.n_observed
+        return self.model.n_observed
 
     # ---- predicting ----------------------------------------------------------------------------
 
-    def outputs(self, frame: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
+    def predict(
+        self,
+        rows: Any,
+        *,
+        graph: Graph = "auto",
+        new_features: Use = "use",
+        exclude: Sequence[str] | None = None,
+        overrides: Schema | None = None,
+        policies: Policies | None = None,
+    ) -> Floats:
         """Predict rows; never changes the bank.
 
         Parameters
         ----------
-        frame
-            Rows as a pandas, polars or pyarrow frame; columns may be new, missing or in any order.
+        rows
+            A pandas, polars or pyarrow frame; columns may be new, missing or in any order.
         graph
             What is known of a new feature comes from: "state": the rows seen by training and
             `observe` alone, so that a row's prediction is the same alone and in any batch.
-            "batch": those and the rows of `frame` (the paper's way; transductive: a row's
+            "batch": those and the rows of the call (the paper's way; transductive: a row's
             prediction depends on the other rows of the call, though not on their order).  "auto":
             "batch" for features that the state has never seen, "state" for the rest.
         new_features
             "drop" leaves new features out, as a closed-world model would.
+        exclude, overrides, policies
+            Of this call; None: the bank's own.
 
         Returns
         -------
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
-        if new_features not in ("use", "drop"):
-            raise InputError(f"new_features={new_features!r} is unknown: choose 'use' or 'drop'.")
+        _check_choice("graph", graph, ("auto", "state", "batch"))
+        _check_choice("new_features", new_features, ("use", "drop"))
+        use = new_features == "use"
+        options = self._options(exclude, overrides, policies if use else _SILENT)
         with self.lock:
-            table = self.table(frame)
-            if new_features == "drop":
-                X, field_of = self.encoder.encode(table), self.encoder.field_of
-                return self.base.outputs(table, X, field_of, drop_new=True)
-            bank = self.prepared(table, graph)
-            return bank.predicted(table, bank.encoder.encode(table))
-
-    def predicted(self, table: Table, X: MultiHot, votes: Floats | None = None) -> Floats:
-        """Outputs of encoded rows, by the state.
-
-        Parameters
-        ----------
-        votes
-            (N, C) what the rows were counted with in the sums, where that is not what their
-            observed features predict.
-        """
-        field_of = self.encoder.field_of
-        P0 = P = self.base.outputs(table, X, field_of, drop_new=True)
-        if self.embeddings:
-            P = self.base.outputs(table, X, field_of, drop_new=False)
-        return self.combined(P0, P, X, votes)
-
-    def combined(self, P0: Floats, P: Floats, X: MultiHot, votes: Floats | None = None) -> Floats:
-        """Predictions P (N, C), moved by the evidence of the rows' new features."""
-        if self.evidence is None:
-            return P
-        new = _new_part(X, self.n_observed)
-        own = np.zeros(new.n_features, dtype=bool)
-        if self._own is not None:
-            own[: len(self._own) - self.n_observed] = self._own[self.n_observed :]
-        e = self.evidence.evidence(_only(new, ~own))
-        if own.any():
-            e = e + self.evidence.evidence(_only(new, own), P0 if votes is None else votes)
-        return combine(P, e, self.evidence.state.kind)
-
-    def prepared(self, table: Table, graph: Graph) -> FeatureBank:
-        """The bank that predicts these rows: itself, or a copy that has looked at them."""
-        if graph not in ("auto", "state", "batch"):
-            raise InputError(f"graph={graph!r} is unknown: choose 'auto', 'state' or 'batch'.")
-        if graph == "state":
-            enforce(self.encoder, table, self.policies, self.overrides)
-            return self
-        return self.lookahead([table], graph)
+            table, encoder, X = self._encode(rows, options, grow=use and graph != "state")
+            joined = self._joined(X, graph) if use else None
+            P0, P = self.model.predict_both(
+                table, X, encoder.field_of, use_new=use and self.embeddings, joined=joined
+            )
+            if self.evidence is None or not use:
+                return P
+            new, evidence = self.new_part(X), self.joint or self.evidence
+            if joined is not None:
+                evidence = JointEvidence(self.evidence, every=graph == "batch")
+                for _ in range(evidence.n_sweeps):
+                    evidence.sweep([(new, P0)])
+            return evidence.move(P, new, evidence.votes(new, P0))
 
     def lookahead(
-        self, frames: Iterable[Any], graph: Literal["auto", "batch"] = "auto"
+        self,
+        frames: Iterable[Any],
+        graph: Graph = "auto",
+        *,
+        exclude: Sequence[str] | None = None,
+        overrides: Schema | None = None,
+        policies: Policies | None = None,
     ) -> FeatureBank:
-        """Copy the bank and let the copy see the rows of the frames, as `outputs` does with its.
+        """Copy the bank and let the copy see the rows of the frames, as `predict` does with its.
 
         Predicting each part of a large file on it with ``graph="state"`` gives what one call with
         the whole file would.
 
         Parameters
         ----------
+        frames
+            Rows; a list or whatever else can be gone through again, for evidence of two sweeps
+            (`Pooling.n_sweeps`) reads them twice.
         graph
             "auto": only features that the state has never seen learn from the rows.
+        exclude, overrides, policies
+            Of this call; None: the bank's own.
         """
+        _check_choice("graph", graph, ("auto", "state", "batch"))
+        options = self._options(exclude, overrides, policies)
         with self.lock:
-            bank = self
-            for frame in frames:
-                table = self.table(frame)
-                grown = bank.grown(table)
-                X = grown.encode(table)
-                only = np.ones(X.n_features, dtype=bool)
-                if graph == "auto":
-                    only[: self.n_observed] = False
-                    only[: len(self.rows)] &= self.rows == 0
-                if grown is self.encoder and not only[X.ids].any():
-                    continue
-                bank = self._copied() if bank is self else bank
-                bank.encoder = grown
-                bank._add(table, X, grown.field_of, only)
-                bank._own = only
-            return bank
+            ahead, joint = self.copy(), None
+            if self.evidence is not None and graph != "state":
+                ahead.joint = joint = JointEvidence(self.evidence, every=graph == "batch")
+            n_sweeps = 0 if joint is None else joint.n_sweeps
+            if n_sweeps > 1 and iter(frames) is frames:
+                raise InputError(
+                    "the frames can be gone through once, and evidence of this bank takes "
+                    f"{n_sweeps} sweeps: give a list, or an object that can be iterated again."
+                )
+            seen = ahead._see(frames, graph, options)
+            if joint is None or not n_sweeps:
+                for _ in seen:
+                    pass
+                return ahead
+            for _ in range(n_sweeps):
+                joint.sweep(
+                    (self.new_part(X), self.model.predict_both(table, X, field_of)[0])
+                    for table, X, field_of in seen
+                )
+                seen = ahead._see(frames, "state", options._replace(policies=_SILENT))
+            return ahead
 
-    def _copied(self) -> FeatureBank:
-        bank = copy.copy(self)
-        bank.lock = _Lock()
-        bank.base = self.base.copied()
-        bank.evidence = None if self.evidence is None else self.evidence.copied()
-        bank.meta = dict(self.meta)
-        return bank
+    def _see(
+        self, frames: Iterable[Any], graph: Graph, options: Options
+    ) -> Iterator[tuple[Table, MultiHot, NDArray[np.integer]]]:
+        """Frames, encoded, and the field of each feature; the bank learns them unless "state"."""
+        for frame in frames:
+            table, self.encoder, X = self._encode(frame, options, grow=graph != "state")
+            joined = self._joined(X, graph)
+            if joined is not None:
+                self.model.observe(X, joined)
+            yield table, X, self.encoder.field_of
+
+    def _joined(self, X: MultiHot, graph: Graph) -> NDArray[np.bool_] | None:
+        """(D',) features for which the rows that are predicted count; None where there are none."""
+        joined = np.full(X.n_features, graph != "state")
+        if graph == "auto":
+            joined[: len(self.rows)] = self.rows == 0
+            joined[: self.n_observed] = False
+        return joined if joined[X.ids].any() else None
+
+    # ---- reading rows --------------------------------------------------------------------------
+
+    def _options(
+        self, exclude: Sequence[str] | None, overrides: Schema | None, policies: Policies | None
+    ) -> Options:
+        return Options(
+            self.exclude if exclude is None else exclude,
+            self.overrides if overrides is None else overrides,
+            self.policies if policies is None else policies,
+        )
+
+    def _open(self, rows: Any, options: Options) -> Table:
+        """Read rows, without the columns that are not used."""
+        table = read_table(rows)
+        if not options.exclude:
+            return table
+        return table.select(name for name in table.columns if name not in options.exclude)
+
+    def _encode(
+        self, rows: Any, options: Options, *, grow: bool
+    ) -> tuple[Table, Encoder, MultiHot]:
+        """Rows, an encoder (with ids for what the policies let in), and X; changes nothing."""
+        table, encoder = self._open(rows, options), self.encoder
+        allowed = enforce(encoder, table, options.policies, options.overrides)
+        if grow:
+            wanted = Schema.from_frame(
+                table.select(allowed.columns),
+                overrides=options.overrides,
+                numeric=self.meta.get("numeric", "buckets"),
+            )
+            encoder = encoder.grow_copy(
+                table, wanted, columns=allowed.columns, values=allowed.values
+            )
+        return table, encoder, encoder.encode(table)
+
+    def encode(self, rows: Any, exclude: Sequence[str] | None = None) -> tuple[Table, MultiHot]:
+        """Rows as the bank reads them, and X over the features that it knows."""
+        table = self._open(rows, self._options(exclude, None, None))
+        return table, self.encoder.encode(table)
+
+    def new_part(self, X: MultiHot) -> MultiHot:
+        """(N, D' - D) the new features of rows, numbered from 0; without values."""
+        new = X.select_features(np.arange(self.n_observed, X.n_features))
+        return MultiHot(new.row_ptr, new.ids, new.n_features)
 
     # ---- learning without training -------------------------------------------------------------
 
-    def observe(self, frame: Any, y: NDArray[Any] | None = None, *, seen: bool = False) -> None:
+    def observe(
+        self,
+        rows: Any,
+        y: NDArray[Any] | None = None,
+        *,
+        seen: bool = False,
+        exclude: Sequence[str] | None = None,
+        overrides: Schema | None = None,
+        policies: Policies | None = None,
+    ) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
 
-        The model is not trained.  A frame that raises an error leaves the bank as it was.
+        The model is not trained.  Rows that raise an error leave the bank as it was.
 
         Parameters
         ----------
@@ -246,59 +330,56 @@ class FeatureBank:
             Labels, where they have come: (N,) class numbers, (N, K) labels, (N,) numbers.
         seen
             Whether these rows were observed before, without labels.
+        exclude, overrides, policies
+            Of this call; None: the bank's own.
         """
+        options = self._options(exclude, overrides, policies)
         with self.lock:
-            table = self.table(frame)
-            grown = self.grown(table)
-            X = grown.encode(table)
-            self._add(table, X, grown.field_of, y=y, seen=seen)
-            self.encoder = grown
+            table, encoder, X = self._encode(rows, options, grow=True)
+            # WHY: predicted and checked first; after it nothing can fail but for want of memory.
+            P0 = None
+            if self.evidence is not None:
+                P0, _ = self.model.predict_both(table, X, encoder.field_of)
+                self.evidence.state.check(P0, X.n_rows, y)
+            if not seen:
+                self.model.observe(X)
+                known = np.pad(self.rows, (0, X.n_features - len(self.rows)))
+                self.rows = known + np.bincount(X.ids, minlength=X.n_features)
+                self.n_rows += X.n_rows
+            if self.evidence is not None and P0 is not None:
+                self.evidence.observe(self.new_part(X), P0, y, seen=seen)
+            self.encoder = encoder
 
-    def _add(
+    def grow_encoder(self, rows: Any, *, policies: Policies | None = None) -> Encoder:
+        """The encoder with ids for what is new in rows and let in; the bank is not changed."""
+        return self._encode(rows, self._options(None, None, policies), grow=True)[1]
+
+    def schema_report(
         self,
-        table: Table,
-        X: MultiHot,
-        field_of: NDArray[np.integer],
-        only: NDArray[np.bool_] | None = None,
-        y: NDArray[Any] | None = None,
-        seen: bool = False,
-    ) -> None:
-        # WHY: predicted and checked first; after it nothing can fail but for want of memory.
-        P0 = None
-        if self.evidence is not None:
-            P0 = self.base.outputs(table, X, field_of, drop_new=True)
-            self.evidence.state.check(P0, X.n_rows, y)
-        counted = X if only is None else _only(X, only)
-        if not seen:
-            self.base.observe(X, only)
-            rows = np.pad(self.rows, (0, max(0, X.n_features - len(self.rows))))
-            rows += np.bincount(counted.ids, minlength=len(rows))
-            self.rows = rows
-            self.n_rows += X.n_rows
-        if self.evidence is not None and P0 is not None:
-            self.evidence.observe(_new_part(counted, self.n_observed), P0, y, seen=seen)
+        rows: Any,
+        *,
+        exclude: Sequence[str] | None = None,
+        overrides: Schema | None = None,
+        policies: Policies | None = None,
+    ) -> SchemaReport:
+        """Which columns and values of rows are new, missing or known, and what is done with them.
 
-    def grown(self, table: Table) -> Encoder:
-        """The encoder with ids for what the policies let in; the bank is not changed."""
-        allowed = enforce(self.encoder, table, self.policies, self.overrides)
-        wanted = Schema.from_frame(
-            table.select(allowed.columns),
-            overrides=self.overrides,
-            numeric=self.meta.get("numeric", "buckets"),
-        )
-        return self.encoder.grown(table, wanted, columns=allowed.columns, values=allowed.values)
-
-    def schema_report(self, frame: Any) -> SchemaReport:
-        """Tell which columns and values of a frame are new, missing or known, and what follows."""
+        Parameters
+        ----------
+        exclude, overrides, policies
+            Of this call; None: the bank's own.
+        """
+        options = self._options(exclude, overrides, policies)
         with self.lock:
-            table = self.table(frame)
-            return compare(self.encoder, table, self.policies, self.overrides, note=self.how())
+            table, note = self._open(rows, options), self.describe_usage()
+            return compare(self.encoder, table, options.policies, options.overrides, note=note)
 
-    def how(self) -> str:
+    def describe_usage(self) -> str:
         """How new features are used, and what a probe said to that, in a sentence or two."""
-        if self.embeddings:
+        decision = self.meta.get("decision")
+        if self.embeddings and not decision:
             used = "New features are used through embeddings computed from their rows."
-            if isinstance(self.base, Network) and self.base.n_fields is not None:
+            if isinstance(self.model, Network) and self.model.n_fields is not None:
                 used += (
                     " New columns are not: a network with pool='field_linear' has no weights for "
                     "them before a refit."
@@ -306,7 +387,6 @@ class FeatureBank:
             return used
         if self.evidence is None:
             return "New features are ignored: that is the model's strategy."
-        decision = self.meta.get("decision")
         if not decision:
             return "New features are used through evidence, with fixed settings."
         if decision["chosen"] == "none":
@@ -315,25 +395,34 @@ class FeatureBank:
             used = f"New features are used through {decision['chosen']}"
         return f"{used} (probe on validation rows: {decision['reason']})."
 
-    def replaced(self, encoder: Encoder, base: Base, evidence: LiveEvidence | None) -> FeatureBank:
+    # ---- copies and bundles --------------------------------------------------------------------
+
+    def copy(self) -> FeatureBank:
+        """An independent copy, with a state of its own."""
+        with self.lock:
+            evidence = None if self.evidence is None else self.evidence.copy()
+            bank = self.with_model(self.encoder, self.model.copy(), evidence)
+            bank.rows, bank.n_rows, bank.joint = self.rows, self.n_rows, self.joint
+            return bank
+
+    def with_model(
+        self, encoder: Encoder, model: Model, evidence: LiveEvidence | None
+    ) -> FeatureBank:
         """The same bank around another vocabulary and model, which have seen no rows yet."""
-        bank = copy.copy(self)
-        bank.lock = _Lock()
-        bank.encoder, bank.base, bank.evidence = encoder, base, evidence
-        bank.rows, bank.n_rows, bank.meta = np.zeros(base.n_observed), 0, dict(self.meta)
-        return bank
-
-    def table(self, frame: Any) -> Table:
-        """Read a frame, without the columns that are never used."""
-        table = read_table(frame)
-        if not self.exclude:
-            return table
-        return table.select(name for name in table.columns if name not in self.exclude)
-
-    # ---- bundles -------------------------------------------------------------------------------
+        return FeatureBank(
+            encoder,
+            model,
+            self.classes,
+            embeddings=self.embeddings,
+            evidence=evidence,
+            policies=self.policies,
+            exclude=self.exclude,
+            overrides=self.overrides,
+            meta=self.meta,
+        )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write a bundle, whole or not at all: see `openfate.bank.persistence`."""
+        """Write a bundle, whole or not at all: see `openfate.bank.bundle`."""
         write_bundle(self.to_bundle(), path, overwrite=overwrite)
 
     @classmethod
@@ -347,7 +436,7 @@ class FeatureBank:
             (header, vocabulary), state = self.encoder.to_parts(), self.state()
         meta = {
             **self.meta,
-            **self.base.about(),
+            **self.model.settings(),
             "classes": plain_classes(self.classes),
             "embeddings": self.embeddings,
             "policies": self.policies.to_dict(),
@@ -355,17 +444,17 @@ class FeatureBank:
             "overrides": self.overrides.to_json(),
         }
         if self.evidence is not None:
-            meta["pooling"] = asdict(self.evidence.pooling)
-        weights, estimator = self.base.weights(), None
-        if isinstance(self.base, Wrapped):
-            meta["estimator_format"], estimator = dump(self.base.estimator)
+            meta |= pooling_settings(self.evidence)
+        weights, estimator = self.model.weights(), None
+        if isinstance(self.model, Wrapped):
+            meta["estimator_format"], estimator = dump(self.model.estimator)
         return Bundle(header, vocabulary, weights, state, meta, estimator)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All running sums, by name: what `observe` changes besides the vocabulary."""
         with self.lock:
             n_rows = np.array([self.n_rows], dtype=np.int64)
-            state = {"rows": self.rows, "n_rows": n_rows, **self.base.state()}
+            state = {"rows": self.rows, "n_rows": n_rows, **self.model.state()}
             if self.evidence is not None:
                 state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
             return state
@@ -373,7 +462,7 @@ class FeatureBank:
     @classmethod
     def from_bundle(cls, bundle: Bundle, source: str = "bundle") -> FeatureBank:
         """The bank that `to_bundle` took apart; refuses parts that do not fit together."""
-        arguments, rows, n_rows = unpacked(bundle, source)
+        arguments, rows, n_rows = unpack(bundle, source)
         bank = cls(**arguments)
         bank.rows, bank.n_rows = rows, n_rows
         return bank
@@ -395,14 +484,7 @@ class _Lock:
         return _Lock, ()
 
 
-def _new_part(X: MultiHot, n_observed: int) -> MultiHot:
-    """(N, D' - D) the new features of rows, numbered from 0."""
-    part = _only(X, np.arange(X.n_features) >= n_observed)
-    return MultiHot(part.row_ptr, part.ids - np.int32(n_observed), X.n_features - n_observed)
-
-
-def _only(X: MultiHot, features: NDArray[np.bool_]) -> MultiHot:
-    """The cells of some features, in the same feature space; their values are left aside."""
-    kept = features[X.ids]
-    row_ptr = np.concatenate([[0], np.cumsum(kept)])[X.row_ptr].astype(np.int64)
-    return MultiHot(row_ptr, X.ids[kept], X.n_features)
+def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        words = ", ".join(map(repr, choices[:-1]))
+        raise InputError(f"{name}={value!r} is unknown: choose {words} or {choices[-1]!r}.")

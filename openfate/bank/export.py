@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from openfate import __version__
 from openfate.bank.bank import FeatureBank
-from openfate.bank.bases import Network
+from openfate.bank.network import Network
 from openfate.errors import InputError, OpenFATEError
 from openfate.files import check_place, writing
 from openfate.models import Backbone, RunningFATE
@@ -73,7 +73,7 @@ def export_table(bank: FeatureBank, out: str | Path) -> Path:
 def _check_out(path: Path, suffix: str, what: str) -> None:
     """Refuse a path that could not be written, before the work."""
     if path.suffix.lower() != suffix:
-        raise InputError(f"--out {path}: {what}.")
+        raise InputError(f"{path}: {what}.")
     check_place(path)
 
 
@@ -89,15 +89,15 @@ def table_of(bank: FeatureBank) -> NDArray[np.float32]:
 
 
 def _members(bank: FeatureBank) -> list[RunningFATE]:
-    if not isinstance(bank.base, Network):
+    if not isinstance(bank.model, Network):
         raise InputError("a wrapped model has its own export: only networks are written as ONNX.")
-    if bank.base.n_fields is not None:
-        name = bank.base.members[0].backbone.name
+    if bank.model.n_fields is not None:
+        name = bank.model.members[0].backbone.name
         raise InputError(
             f"backbone={name!r} with pool='field_linear' is not written as ONNX, whose input does "
             "not tell the fields: fit with pool='sum'."
         )
-    return bank.base.members
+    return bank.model.members
 
 
 def padded(X: MultiHot) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

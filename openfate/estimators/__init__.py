@@ -1,13 +1,9 @@
 """FATEClassifier, FATERegressor, OpenWorldClassifier, OpenWorldRegressor; save and load."""
 
-from openfate.estimators.fate import (
-    FATEClassifier,
-    FATERegressor,
-    OpenWorldClassifier,
-    OpenWorldRegressor,
-)
-from openfate.estimators.loading import load, save
+from openfate.estimators.fate import FATEClassifier, FATERegressor
+from openfate.estimators.saving import load, save
 from openfate.estimators.scores import LESS_IS_BETTER, task_scores
+from openfate.estimators.wrapper import OpenWorldClassifier, OpenWorldRegressor
 
 __all__ = [
     "LESS_IS_BETTER",

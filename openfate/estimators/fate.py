@@ -1,47 +1,348 @@
 """FATEClassifier and FATERegressor: FATE in scikit-learn manners, on data frames.
 
-fit -> training.loop.train -> FATE.forward -> GraphSAGE.forward
+    fit -> training.train -> FATE.forward -> GraphSAGE.forward
+
+    columns -> kinds -> ids -> train -> running sums -> FeatureBank
+
+Strategies, which say what is trained and how new features are used:
+
+    "fate"      the paper: one FATE with a 2-layer GraphSAGE, trained by hiding features in turn
+    "auto"      a few plain networks trained with feature dropout; a probe on the validation rows
+                decides whether evidence or embeddings of new features help, and how strong
+    "evidence"  the same networks; evidence is used without a probe
+    "none"      the same networks; new features are ignored
+
+N rows, D features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin
+from rich.console import Console
+from rich.progress import Progress
 from sklearn.utils import compute_sample_weight
+from sklearn.utils.validation import _check_sample_weight
 
-from openfate.bank import Graph, Use
+from openfate.bank import FeatureBank, Network
 from openfate.errors import InputError
-from openfate.estimators.fitting import FATEEstimator
-from openfate.estimators.inputs import (
-    Target,
-    class_target,
-    label_target,
-    number_target,
-    open_table,
-    target_name,
+from openfate.estimators.estimator import (
+    BankClassifier,
+    BankEstimator,
+    BankRegressor,
     unchanged_on_error,
 )
-from openfate.estimators.recipes import Strategy
-from openfate.estimators.wrapping import OpenWorldClassifier, OpenWorldRegressor
-from openfate.models import Linear, Pool
-from openfate.openworld import Novelty
-from openfate.table import Field, Policy, Schema
-from openfate.training import Epoch
+from openfate.estimators.networks import (
+    few_threads,
+    grow_members,
+    make_network,
+    paper_settings,
+    plain_settings,
+    plain_value,
+    read_parameters,
+)
+from openfate.estimators.scores import task_scores
+from openfate.estimators.target import LabelledRows, Target, read_labels, split_rows
+from openfate.estimators.usage import (
+    EmbeddingNetwork,
+    Usage,
+    candidates,
+    choose_usage,
+    shares_to_hide,
+)
+from openfate.models import FATE, GraphSAGE, Linear, Pool, RunningFATE
+from openfate.openworld import (
+    NONE,
+    Decision,
+    LiveEvidence,
+    Novelty,
+    Pooling,
+    Predict,
+    label_candidates,
+    probe,
+)
+from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
+from openfate.training import Epoch, History, train, train_members, usable_device
 
-__all__ = [
-    "FATEClassifier",
-    "FATERegressor",
-    "OpenWorldClassifier",
-    "OpenWorldRegressor",
-]
+__all__ = ["FATEClassifier", "FATEEstimator", "FATERegressor"]
+
+Strategy = Literal["auto", "fate", "evidence", "none"]
+Backbone = Literal["mlp", "deepfm", "widedeep", "dcn"]
+Fields = NDArray[np.integer]  # (D,) the field of each feature
+
+# Of the strategy "evidence", which asks no probe.
+_CAUTIOUS = Pooling(strength=0.5, alpha=10.0, relative=True)
+_PROBE_ROWS = 20_000  # WHY: a probe fits several times; so many rows tell as much as all
+_PROBE_VALIDATION = 5_000
 
 
-class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
+class FATEEstimator(BankEstimator):
+    """What the classifier and the regressor share; their signatures hold the parameters."""
+
+    history_: History
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        return tags
+
+    # ---- fitting -------------------------------------------------------------------------------
+
+    def _fit(
+        self,
+        table: Table,
+        target: Target,
+        sample_weight: ArrayLike | None,
+        unlabelled: Table | None,
+    ) -> Self:
+        weight = self._weigh(target, sample_weight)
+        table, target, weight = _drop_weightless(table, target, weight)
+        policies = self._policies  # WHY: a wrong word is told before any work
+        schema = Schema.from_frame(
+            table.select(name for name in table.columns if name not in self._excluded),
+            overrides=self._overrides,
+            numeric=self.numeric,
+        )
+        seed = self._draw_seed()
+        parts = split_rows(target, self.validation_share, seed)
+        encoder = Encoder(schema).fit(_select_rows(table, parts[0]))
+        rows = LabelledRows(encoder.encode(table), target, weight)
+        share = self._expect_share(encoder, unlabelled)
+        network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share)
+        encoder.grow(table, schema)  # WHY: what only validation rows have is new: extrapolated
+        embeddings, evidence = self._use(usage, target)
+        self.bank_ = FeatureBank(
+            encoder,
+            network,
+            target.classes,
+            embeddings=embeddings,
+            evidence=evidence,
+            policies=policies,
+            exclude=(*self._excluded, *self._target_name),
+            overrides=self._overrides,
+        )
+        self.bank_.observe(table)
+        self._remember(rows, parts[1], decision)
+        return self
+
+    def _weigh(self, target: Target, sample_weight: ArrayLike | None) -> Any:
+        """(N,) how much each row counts, or None."""
+        if sample_weight is None:
+            return None
+        # WHY: scikit-learn's own check, whose messages users and its tests know.
+        return _check_sample_weight(
+            sample_weight,
+            np.empty((len(target.y), 1)),
+            dtype=np.float64,
+            ensure_non_negative=True,
+            allow_all_zero_weights=False,
+        )
+
+    def _learn(
+        self,
+        rows: LabelledRows,
+        parts: tuple[NDArray[np.intp], NDArray[np.intp]],
+        field_of: Fields,
+        seed: int,
+        hidden_share: float | None,
+        start: Sequence[FATE] | None = None,
+    ) -> tuple[Network, Usage, Decision | None]:
+        """Train the networks, and choose how they will use new features."""
+        if not rows.X.n_features:
+            raise InputError("the table has no column with a value to learn from.")
+        p = read_parameters(self)
+        p.loss = self._loss(rows.target)
+        training, spared = rows.select(parts[0]), rows.select(parts[1])
+        validation = spared if spared.X.n_rows else None
+        with self._on_step() as on_step, few_threads(training.X.nnz * (p.width or 32)):
+            models, self.history_, best_epochs = _train(
+                p,
+                training,
+                field_of,
+                seed,
+                validation=validation,
+                device=_device(self.device),
+                on_step=on_step,
+                start=start,
+            )
+        usage, decision = _choose(
+            p, training, validation, field_of, seed, best_epochs, hidden_share
+        )
+        if usage.scale is not None:
+            contexts = EmbeddingNetwork(models, training.X, rows.target, field_of)
+            return contexts.with_embeddings(usage.scale), usage, decision
+        members = [RunningFATE(model) for model in models]
+        return Network(members, rows.target.task, rows.target.scale), usage, decision
+
+    def _use(self, usage: Usage, target: Target) -> tuple[bool, LiveEvidence | None]:
+        """Whether a bank uses embeddings of new features, and the evidence that it starts with."""
+        embeddings = self.strategy == "fate" or usage.scale is not None
+        if self.strategy == "none":
+            return embeddings, None
+        n_outputs = 2 if target.task == "binary" else target.n_outputs
+        return embeddings, LiveEvidence(n_outputs, target.task, usage.state, usage.batch)
+
+    def _loss(self, target: Target) -> Any:
+        return "multilabel" if target.task == "multilabel" else "log_loss"
+
+    @contextmanager
+    def _on_step(self) -> Iterator[Callable[[Epoch], None]]:
+        """What is to be done after each epoch: a bar, TensorBoard, the caller's own."""
+        writer = _tensorboard(self.tensorboard) if self.tensorboard is not None else None
+        console = Console(stderr=True)
+        with Progress(console=console, transient=True, disable=not self.progress) as bar:
+            task = bar.add_task("training", total=None)
+
+            def on_step(epoch: Epoch) -> None:
+                loss = f"epoch {epoch.number}: loss {epoch.train_loss:.4f}"
+                bar.update(task, advance=1, description=loss)
+                if writer is not None:
+                    writer.add_scalar("loss/train", epoch.train_loss, epoch.number)
+                    writer.add_scalar("loss/validation", epoch.validation_loss, epoch.number)
+                if self.callback is not None:
+                    self.callback(epoch)
+
+            try:
+                yield on_step
+            finally:
+                if writer is not None:
+                    writer.close()
+
+    def _remember(
+        self, rows: LabelledRows, validation: NDArray[np.intp], decision: Decision | None
+    ) -> None:
+        """Keep validation rows for `refit`, and what a bundle tells of the fit."""
+        self._validation = rows.select(validation)
+        digest = hashlib.sha256()
+        for array in (rows.X.row_ptr, rows.X.ids, rows.target.y):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        self._describe(
+            params=self._plain_params(),
+            numeric=self.numeric,
+            n_rows=rows.X.n_rows,
+            n_validation=len(validation),
+            data_hash=digest.hexdigest(),
+            training={
+                "epochs": len(self.history_.epochs),
+                "best_epoch": self.history_.best_epoch,
+                "seconds": round(self.history_.seconds, 3),
+            },
+            metrics=self._measure(self._validation),
+            decision=None if decision is None else decision.to_json(),
+        )
+
+    def _measure(self, rows: LabelledRows) -> dict[str, float]:
+        """Loss and score of encoded rows, new features ignored; empty for no rows."""
+        if not rows.X.n_rows:
+            return {}
+        assert isinstance(self.bank_.model, Network)
+        outputs = self.bank_.model.predict(rows.X, self.bank_.encoder.field_of)
+        scores = task_scores(outputs, rows.target.outcomes, rows.target.task)
+        return {name: score for name, score in scores.items() if np.isfinite(score)}
+
+    # ---- absorbing -----------------------------------------------------------------------------
+
+    def refit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, warm: bool = True
+    ) -> Self:
+        """Absorb new features: train on labelled rows that have them.
+
+        Old ids and embeddings are the start, new features start at their extrapolated embeddings,
+        and become observed ones.  The state is rebuilt from `X`: give old rows too, where they
+        should go on to count.  ``refit_report_`` tells what was forgotten on the validation rows of
+        the previous fit (which a bundle does not hold).
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        warm
+            False fits from nothing, as `fit` does.
+        """
+        if not warm:
+            return self.fit(X, y, sample_weight)
+        with unchanged_on_error(self):
+            table = self._read(X)
+            target = read_labels(y, table.n_rows, self.bank_)
+            return self._refit(table, target, self._weigh(target, sample_weight))
+
+    def _refit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
+        table, target, weight = _drop_weightless(table, target, weight)
+        old, before = self.bank_, self._measure(self._validation)
+        assert isinstance(old.model, Network)
+        seed = self._draw_seed()
+        encoder = old.grow_encoder(table, policies=self._policies)
+        rows = LabelledRows(encoder.encode(table), target, weight)
+        parts = split_rows(target, self.validation_share, seed)
+        start = grow_members(old.model, encoder.field_of)
+        share = self._expect_share(encoder, None)
+        network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share, start)
+        embeddings, evidence = self._use(usage, target)
+        self.bank_ = old.with_model(encoder, network, evidence)
+        self.bank_.embeddings = embeddings
+        self.bank_.observe(table, policies=self._policies)
+        spared = self._validation
+        self._remember(rows, parts[1], decision)
+        wider = replace(spared, X=spared.X.widen(encoder.n_features))
+        after = self._measure(wider) if before else {}
+        self.refit_report_ = {
+            "rows": table.n_rows,
+            "absorbed_features": encoder.n_features - old.n_observed,
+            "old_validation_rows": spared.X.n_rows,
+            "before": before,
+            "after": after,
+            "forgotten": {name: after[name] - before[name] for name in before if name in after},
+        }
+        self.bank_.meta["refit"] = self.refit_report_
+        return self
+
+    # ---- bundles -------------------------------------------------------------------------------
+
+    def _plain_params(self) -> dict[str, Any]:
+        """Parameters for JSON; what is no plain value (a callback) is left out."""
+        params = dict(vars(read_parameters(self)))
+        for name in ("callback", "tensorboard", "progress", "device"):
+            params.pop(name)
+        if not isinstance(self.random_state, int | np.integer):
+            params["random_state"] = None
+        params["schema"] = self._overrides.to_json()
+        params["exclude"] = list(self._excluded)
+        params["hidden"] = None if params["hidden"] is None else list(params["hidden"])
+        for name in ("new_columns", "new_values", "missing_columns"):
+            word = params[name]
+            params[name] = word if isinstance(word, str) else dict(word)
+        by_class = params.get("class_weight")
+        if isinstance(by_class, Mapping):  # as pairs: classes need not be text, as JSON's names are
+            known = [c for c in self.bank_.classes if c in by_class]
+            params["class_weight"] = [[plain_value(c), plain_value(by_class[c])] for c in known]
+        return params
+
+    @classmethod
+    def _from_bank(cls, bank: FeatureBank) -> Self:
+        params = dict(bank.meta["params"])
+        params["schema"] = Schema.from_json(params["schema"])
+        if params["hidden"] is not None:
+            params["hidden"] = tuple(params["hidden"])
+        if isinstance(params.get("class_weight"), list):
+            params["class_weight"] = dict(params["class_weight"])
+        estimator = cls(**params)._restore(bank)
+        empty = MultiHot.from_rows([], bank.n_observed)
+        estimator._validation = LabelledRows(empty, Target(bank.task, np.empty(0)))
+        return estimator
+
+
+class FATEClassifier(BankClassifier, FATEEstimator):
     """A classifier that uses columns and values it first meets after `fit`.
 
     A table is a graph between rows and features (a feature is a value of a column).  A small
@@ -54,9 +355,9 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
     ----------
     strategy
         "auto": networks trained with feature dropout; new features move a prediction by what the
-        rows that have them were predicted as (evidence), as strongly as a probe on validation rows
-        found to pay, or not at all.  "fate": the paper's model.  "evidence": without a probe.
-        "none": new features are ignored.
+        rows that have them were predicted as (evidence), by embeddings, or by both, as strongly as
+        a probe on validation rows found to pay, or not at all.  "fate": the paper's model.
+        "evidence": without a probe.  "none": new features are ignored.
     schema
         Kinds of columns where the guess would be wrong; see `openfate.Schema`.
     numeric
@@ -73,21 +374,39 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
     linear
         Of "deepfm" and "widedeep" with the strategy "fate": the linear weight of a new feature,
         "zero", or "extrapolated" with its embedding.
-    width, hidden, epochs, lr, batch_size, patience
-        Width of an embedding, widths of the hidden layers (() for none), the most passes over the
-        rows, learning rate, rows in a mini-batch, epochs without a better validation loss that are
-        waited for.  None: what suits the strategy.
+    width
+        Of an embedding.  None, here and below: what suits the strategy.
+    hidden
+        Widths of the hidden layers, such as 64,32; () for none.
+    epochs
+        Passes over the rows, at most.
+    lr
+        Learning rate.
+    batch_size
+        Rows in a mini-batch.
+    patience
+        Epochs without a better validation loss that are waited for.
     validation_share
         Rows spared to stop early and to probe; none are below 40 rows.
-    dropout, n_members, weight_decay
-        Of the plain networks: probability that a cell is dropped in training, networks whose
-        predictions are averaged, AdamW's decay.
-    n_folds, drop_edge, lr_extrapolator
-        Of the paper's: parts of the features that are hidden in turn, probability that an edge is
-        removed, the extrapolator's learning rate.
-    novelty, n_draws
-        What the probe expects to appear, new "values", whole "columns" or "both"; how many times
-        it hides some and fits again.
+    dropout
+        Probability that a cell is dropped in training (all strategies but "fate").
+    n_members
+        Networks whose predictions are averaged (all but "fate").
+    weight_decay
+        AdamW's (all but "fate").
+    n_folds
+        Parts of the features that are hidden in turn ("fate").
+    drop_edge
+        Probability that an edge is removed ("fate").
+    lr_extrapolator
+        The extrapolator's learning rate ("fate").
+    novelty
+        What the probe expects to appear: new "values", whole "columns" or "both".
+    n_draws
+        How many times the probe hides some and fits again.
+    hidden_share
+        The share of cells that will be new, as far as it is known: the probe hides as much, and
+        half of it.  None: what `unlabelled` rows of `fit` tell; without them 0.2, 0.35 and 0.5.
     class_weight
         "balanced", or a weight for each class.
     mixed_precision
@@ -96,8 +415,10 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         "auto" takes a GPU where there is one; else "cpu", "cuda", ...  Prediction is on the CPU.
     random_state
         A seed; the same seed gives the same model.
-    new_columns, new_values
+    new_columns
         "extrapolate", "ignore", "warn" (and extrapolate) or "error", for all or by column.
+    new_values
+        Of known columns: the same words.
     missing_columns
         "ignore", "warn" or "error", for all or by column.
     callback
@@ -139,8 +460,6 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
     ()
     """
 
-    classes_: NDArray[Any]
-
     def __init__(
         self,
         schema: Schema | Sequence[Field] | None = None,
@@ -148,7 +467,7 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         strategy: Strategy = "auto",
         numeric: Literal["buckets", "value"] = "buckets",
         exclude: Sequence[str] = (),
-        backbone: Literal["mlp", "deepfm", "widedeep", "dcn"] = "mlp",
+        backbone: Backbone = "mlp",
         pool: Pool = "sum",
         linear: Linear = "zero",
         width: int | None = None,
@@ -166,6 +485,7 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         lr_extrapolator: float = 1e-3,
         novelty: Novelty = "both",
         n_draws: int = 3,
+        hidden_share: float | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         mixed_precision: bool = False,
         device: str = "auto",
@@ -184,93 +504,26 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         tags.classifier_tags.multi_label = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn from labelled rows.
-
-        Parameters
-        ----------
-        X
-            A pandas, polars or pyarrow frame, or an array (N, d).
-        y
-            (N,) classes of any type, or (N, K) labels of 0 and 1.
-        sample_weight
-            (N,) how much each row counts; a row of weight 0 is not there.
-        """
-        with unchanged_on_error(self):
-            table = open_table(self, X, reset=True)
-            target = class_target(y, table.n_rows)
-            weight = self._class_weights(y, target, self._weights(sample_weight, table))
-            self.classes_ = np.array(target.classes)
-            self._target = target_name(y, table)
-            return self._fit(table, target, weight)
-
-    def _class_weights(self, y: Any, target: Target, weight: Any) -> Any:
+    def _weigh(self, target: Target, sample_weight: ArrayLike | None) -> Any:
+        weight = super()._weigh(target, sample_weight)
         if self.class_weight is None:
             return weight
         if target.task == "multilabel":
             raise InputError("class_weight is for classes, not for several labels: leave it out.")
-        by_class = compute_sample_weight(self.class_weight, y)
+        by_class = compute_sample_weight(self.class_weight, target.original)
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise InputError(
                 f"class_weight={self.class_weight!r}: weights must be finite and not negative."
             )
         if not by_class.any():
-            raise InputError(f"class_weight={self.class_weight!r}: every row weighs nothing.")
+            raise InputError(
+                f"class_weight={self.class_weight!r}: every row weighs nothing; give a class of "
+                "these rows a weight above 0."
+            )
         return by_class if weight is None else weight * by_class
 
-    def predict_proba(
-        self, X: Any, graph: Graph = "auto", new_features: Use = "use"
-    ) -> NDArray[np.float64]:
-        """Probabilities of the classes, in the order of `classes_`; the model is not changed.
 
-        Parameters
-        ----------
-        X
-            Rows; columns may be new, missing or in any order (arrays: as in `fit`).
-        graph
-            What new features are computed from: "state" (training and observed rows), "batch"
-            (those and the rows of `X`), "auto" ("batch" for what the state has never seen).
-        new_features
-            "drop" ignores new features, to see what they are worth.
-
-        Returns
-        -------
-        (N, C), or (N, K) for K labels
-        """
-        return self._outputs(X, graph, new_features)
-
-    def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> NDArray[Any]:
-        """The likeliest class of each row, or its labels: (N,) or (N, K)."""
-        p = self._outputs(X, graph, new_features)
-        if self.bank_.task == "multilabel":
-            return (p > 0.5).astype(np.int64)
-        return np.asarray(self.classes_[p.argmax(axis=1)])
-
-    def refit(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, warm: bool = True
-    ) -> Self:
-        """Absorb new features: train on labelled rows that have them.
-
-        Old ids and embeddings are the start, new features start at their extrapolated embeddings,
-        and become observed ones.  The state is rebuilt from `X`: give old rows too, where they
-        should go on to count.  ``refit_report_`` tells what was forgotten on the validation rows of
-        the previous fit (which a bundle does not hold).
-
-        Parameters
-        ----------
-        warm
-            False fits from nothing, as `fit` does.
-        """
-        if not warm:
-            return self.fit(X, y, sample_weight)
-        with unchanged_on_error(self):
-            table = self._open(X)
-            target = label_target(y, table.n_rows, self.bank_)
-            weight = self._class_weights(y, target, self._weights(sample_weight, table))
-            return self._refit(table, target, weight)
-
-
-class FATERegressor(RegressorMixin, FATEEstimator):  # type: ignore[misc]
+class FATERegressor(BankRegressor, FATEEstimator):
     """A regressor that uses columns and values it first meets after `fit`.
 
     As `FATEClassifier`, whose parameters it shares.
@@ -279,8 +532,8 @@ class FATERegressor(RegressorMixin, FATEEstimator):  # type: ignore[misc]
     ----------
     schema, strategy, numeric, exclude, backbone, pool, linear, width, hidden, epochs, lr, \
 batch_size, patience, validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, \
-lr_extrapolator, novelty, n_draws, mixed_precision, device, random_state, new_columns, \
-new_values, missing_columns, callback, tensorboard, progress
+lr_extrapolator, novelty, n_draws, hidden_share, mixed_precision, device, random_state, \
+new_columns, new_values, missing_columns, callback, tensorboard, progress
         See `FATEClassifier`.
     loss
         "squared_error" (predicts means) or "absolute_error" (medians).
@@ -302,7 +555,7 @@ new_values, missing_columns, callback, tensorboard, progress
         strategy: Strategy = "auto",
         numeric: Literal["buckets", "value"] = "buckets",
         exclude: Sequence[str] = (),
-        backbone: Literal["mlp", "deepfm", "widedeep", "dcn"] = "mlp",
+        backbone: Backbone = "mlp",
         pool: Pool = "sum",
         linear: Linear = "zero",
         width: int | None = None,
@@ -320,6 +573,7 @@ new_values, missing_columns, callback, tensorboard, progress
         lr_extrapolator: float = 1e-3,
         novelty: Novelty = "both",
         n_draws: int = 3,
+        hidden_share: float | None = None,
         loss: Literal["squared_error", "absolute_error"] = "squared_error",
         mixed_precision: bool = False,
         device: str = "auto",
@@ -336,27 +590,177 @@ new_values, missing_columns, callback, tensorboard, progress
     def _loss(self, target: Target) -> Any:
         return self.loss
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn from rows and their numbers `y` (N,); see `FATEClassifier.fit`."""
-        with unchanged_on_error(self):
-            table = open_table(self, X, reset=True)
-            target = number_target(y, table.n_rows)
-            self._target = target_name(y, table)
-            return self._fit(table, target, self._weights(sample_weight, table))
 
-    def predict(
-        self, X: Any, graph: Graph = "auto", new_features: Use = "use"
-    ) -> NDArray[np.float64]:
-        """Numbers (N,); see `FATEClassifier.predict_proba` for `graph` and `new_features`."""
-        return self._outputs(X, graph, new_features)[:, 0]
+# ---- training and choosing ---------------------------------------------------------------------
 
-    def refit(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, warm: bool = True
-    ) -> Self:
-        """Absorb new features: train on rows that have them; see `FATEClassifier.refit`."""
-        if not warm:
-            return self.fit(X, y, sample_weight)
-        with unchanged_on_error(self):
-            table = self._open(X)
-            target = label_target(y, table.n_rows, self.bank_)
-            return self._refit(table, target, self._weights(sample_weight, table))
+
+def _train(
+    p: SimpleNamespace,
+    rows: LabelledRows,
+    field_of: Fields,
+    seed: int,
+    *,
+    validation: LabelledRows | None = None,
+    epochs: Sequence[int] | None = None,
+    device: str = "cpu",
+    on_step: Callable[[Epoch], None] | None = None,
+    start: Sequence[FATE] | None = None,
+) -> tuple[list[FATE], History, list[int]]:
+    """Train the networks that the parameters describe.
+
+    Parameters
+    ----------
+    validation, epochs
+        Rows for early stopping, or instead of them the epochs of each network.
+    start
+        Networks over the same features to go on from.
+
+    Returns
+    -------
+    models, history, best_epochs
+        On the CPU; the epochs whose weights each one holds.
+    """
+    spared = None if validation is None else (validation.X, validation.target.y, validation.weight)
+    if p.strategy != "fate":
+        return _train_plain(p, rows, field_of, seed, spared, epochs, device, on_step, start)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        hidden = (64,) if p.hidden is None else p.hidden
+        backbone = make_network(p, p.width or 32, hidden, rows.target.n_outputs, field_of)
+        model = FATE(rows.X.n_features, backbone, GraphSAGE(backbone.width, 2))
+    if start is not None:
+        model.load_state_dict(start[0].state_dict())
+    history = train(
+        model,
+        rows.X,
+        rows.target.y,
+        paper_settings(p, rows.X.n_rows, goes_on=start is not None),
+        sample_weight=rows.weight,
+        validation=spared,
+        field_of=field_of,
+        seed=seed,
+        device=device,
+        on_step=on_step,
+    )
+    return [model.cpu()], history, [history.best_epoch]
+
+
+def _train_plain(
+    p: SimpleNamespace,
+    rows: LabelledRows,
+    field_of: Fields,
+    seed: int,
+    spared: Any,
+    epochs: Sequence[int] | None,
+    device: str,
+    on_step: Callable[[Epoch], None] | None,
+    start: Sequence[FATE] | None,
+) -> tuple[list[FATE], History, list[int]]:
+    """Networks without an extrapolator, trained with feature dropout."""
+    settings, n_outputs = plain_settings(p, rows.X.n_rows), rows.target.n_outputs
+    started, passed = time.perf_counter(), list[Epoch]()
+
+    def note(epoch: Epoch) -> None:
+        passed.append(epoch)
+        if on_step is not None:
+            on_step(epoch)
+
+    models, best_epochs = train_members(
+        rows.X,
+        rows.target.y,
+        n_outputs,
+        settings,
+        loss=p.loss,
+        sample_weight=rows.weight,
+        validation=spared,
+        epochs=epochs,
+        seed=seed,
+        device=device,
+        on_step=note,
+        start=start,
+        backbone=lambda: make_network(p, settings.width, settings.hidden, n_outputs, field_of),
+        field_of=field_of,
+    )
+    return models, History(passed, best_epochs[0], time.perf_counter() - started), best_epochs
+
+
+def _choose(
+    p: SimpleNamespace,
+    training: LabelledRows,
+    validation: LabelledRows | None,
+    field_of: Fields,
+    seed: int,
+    best_epochs: Sequence[int],
+    hidden_share: float | None,
+) -> tuple[Usage, Decision | None]:
+    """How new features will be used, and the probe's decision where one was asked."""
+    if p.strategy != "auto":
+        pooling = _CAUTIOUS if p.strategy == "evidence" else Pooling(strength=0.0)
+        return Usage(pooling, pooling), None
+    if validation is None:
+        decision = Decision(NONE, "there are too few rows for a probe", {}, [])
+        return choose_usage(decision), decision
+    rng = np.random.default_rng([seed, 5])
+    training = training.sample(_PROBE_ROWS, rng)
+    validation = validation.sample(_PROBE_VALIDATION, rng)
+    outcomes = validation.target.outcomes
+
+    def fit(X: MultiHot, _: Any, fields: Fields) -> Predict:
+        # WHY: epochs are taken over, so that no training has looked at the validation rows.
+        models, _, _ = _train(p, replace(training, X=X), fields, seed, epochs=best_epochs)
+        return EmbeddingNetwork(models, X, training.target, fields)
+
+    with few_threads(training.X.nnz * (p.width or 32)):
+        decision = probe(
+            fit,
+            (training.X, training.target.y),
+            (validation.X, outcomes),
+            # WHY: where fields are summed apart there are no weights for a new one's embeddings.
+            candidates(embeddings=p.pool == "sum"),
+            also=label_candidates(outcomes),
+            # WHY: a network loses more than trees when features are hidden, so that evidence looked
+            # worth more in the draws than it was; it must pay at half the share too.
+            hidden=shares_to_hide(hidden_share, p.n_draws, also_half=True),
+            field_of=field_of,
+            novelty=p.novelty,
+            every_size=True,
+            fit_fields=True,
+            task=training.target.task,
+            seed=seed,
+        )
+    return choose_usage(decision), decision
+
+
+# ---- small things ------------------------------------------------------------------------------
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return str(usable_device(name))
+
+
+def _select_rows(table: Table, rows: NDArray[np.intp]) -> Table:
+    return Table(len(rows), {name: column[rows] for name, column in table.columns.items()})
+
+
+def _drop_weightless(
+    table: Table, target: Target, weight: NDArray[np.float64] | None
+) -> tuple[Table, Target, NDArray[np.float64] | None]:
+    """The rows that count: a weight of 0 means that a row is not there."""
+    if weight is None or np.all(weight > 0):
+        return table, target, weight
+    some = np.flatnonzero(weight > 0)
+    return _select_rows(table, some), target.select(some), weight[some]
+
+
+def _tensorboard(folder: str | Path) -> Any:
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise InputError(f"tensorboard={str(folder)!r} is a file: name a folder.")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError(
+            "tensorboard is not installed: pip install 'openfate[track]', or leave it out."
+        ) from None
+    return SummaryWriter(str(folder))

@@ -2,6 +2,7 @@
 
 from openfate.models.backbone import MLP, Backbone, Pool
 from openfate.models.baselines import average, knn, pooling
+from openfate.models.context import ContextMap
 from openfate.models.extrapolator import GCN, GraphSAGE
 from openfate.models.fate import FATE, field_means
 from openfate.models.interactions import (
@@ -22,6 +23,7 @@ __all__ = [
     "GCN",
     "MLP",
     "Backbone",
+    "ContextMap",
     "DeepFM",
     "GraphSAGE",
     "Linear",

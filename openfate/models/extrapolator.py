@@ -262,6 +262,12 @@ class GraphSAGE(nn.Module):
             message = neighbour(_mean(heard, degree).to(cast("Tensor", neighbour.weight).dtype))
         return self._norm(message if own is None else message + root(own))
 
+    def options(self) -> dict[str, Any]:
+        """What else than its width and two layers makes one again."""
+        prior = self.log_prior  # what was learned, to start from; weights hold it exactly
+        prior_rows = None if prior is None else float(prior.exp())
+        return {"normalize": self.normalize, "prior_rows": prior_rows}
+
     def _check_running(self) -> None:
         if self.n_layers != 2:
             raise InputError(

@@ -21,13 +21,12 @@ from torch import Tensor
 
 from openfate.errors import InputError
 from openfate.graph import Bipartite, rows_to_features, touched_features
+from openfate.models.context import ContextMap, cut_rows
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
 from openfate.table import MultiHot
 
 __all__ = ["RunningFATE", "Sums"]
-
-_CHUNK = 1 << 16  # rows at a time: bounds the memory of messages
 
 
 @dataclass
@@ -57,7 +56,8 @@ class RunningFATE:
     Parameters
     ----------
     model
-        A trained model with a 2-layer `GraphSAGE`, or without an extrapolator.  It is not changed.
+        A trained model with a 2-layer `GraphSAGE`, a `ContextMap`, or without an extrapolator.  It
+        is not changed.
     sums
         The state; of no rows where not given.
 
@@ -76,19 +76,18 @@ class RunningFATE:
     """
 
     def __init__(self, model: FATE, sums: Sums | None = None) -> None:
-        extrapolator = model.extrapolator
-        if extrapolator is not None and not (
-            isinstance(extrapolator, GraphSAGE) and len(extrapolator.root) == 2
-        ):
+        extrapolator = copy.deepcopy(model.extrapolator)
+        is_sage = isinstance(extrapolator, GraphSAGE) and len(extrapolator.root) == 2
+        if not (extrapolator is None or is_sage or isinstance(extrapolator, ContextMap)):
             raise InputError(
-                "running sums are exact for a 2-layer GraphSAGE alone, not for "
+                "running sums are exact for a 2-layer GraphSAGE and a ContextMap alone, not for "
                 f"{type(extrapolator).__name__}: use FATE.extrapolate on a whole graph."
             )
         self.W = model.W.detach()
         self.backbone = copy.deepcopy(model.backbone).double().eval().requires_grad_(False)
-        self.extrapolator: GraphSAGE | None = None
-        if extrapolator is not None:
-            self.extrapolator = copy.deepcopy(extrapolator).double().eval().requires_grad_(False)
+        self.extrapolator: GraphSAGE | ContextMap | None = None
+        if isinstance(extrapolator, GraphSAGE | ContextMap):
+            self.extrapolator = extrapolator.double().eval().requires_grad_(False)
         self.recompose = model.recompose
         self.sums = sums or Sums.zeros(len(self.W), self.backbone.width)
 
@@ -105,13 +104,13 @@ class RunningFATE:
         sums = self.sums.widened(X.n_features) if X.n_features > len(self.sums.counts) else None
         sums = sums or self.sums
         # WHY: in place and last, once nothing can fail: a failed call leaves the sums as they were.
-        parts = [self._messages(chunk, only) for chunk in _chunks(X)]
+        parts = [self._messages(chunk, only) for chunk in cut_rows(X)]
         for ids, counts, messages in parts:
             sums.counts[ids] += counts
             sums.messages[ids] += messages
         self.sums = sums
 
-    def copied(self) -> RunningFATE:
+    def copy(self) -> RunningFATE:
         """A copy with sums of its own and the same network."""
         other = copy.copy(self)
         other.sums = self.sums.widened(len(self.sums.counts))
@@ -154,7 +153,7 @@ class RunningFATE:
         ----------
         field_of
             (D',) the field of each feature: a new one without rows takes the mean embedding of its
-            field's observed features, or zero, and no linear weight.
+            field's observed features, or zero, and no linear weight; with a `ContextMap` zero.
         drop_new
             Zero for every new feature: what the network knew at the end of training.
         """
@@ -170,10 +169,11 @@ class RunningFATE:
         new = torch.from_numpy(ids >= self.n_observed).to(at)
         W_hat = torch.where(new[:, None], out, own) if self.recompose == "masked" else out
         alone = new & torch.from_numpy(counts == 0).to(at)
+        is_sage = isinstance(self.extrapolator, GraphSAGE)
         W_hat[alone] = 0
         if drop_new:
             W_hat[new] = 0
-        elif field_of is not None and bool(alone.any()):
+        elif field_of is not None and is_sage and bool(alone.any()):
             W_hat[alone, :H] = self._field_means(field_of, ids[alone.cpu().numpy()])
         return W_hat
 
@@ -204,7 +204,7 @@ class RunningFATE:
         drop_new: bool = False,
     ) -> NDArray[np.float64]:
         """What the backbone says of rows, from the sums alone: (N, C)."""
-        parts = [self._logits(chunk, field_of, drop_new) for chunk in _chunks(X)]
+        parts = [self._logits(chunk, field_of, drop_new) for chunk in cut_rows(X)]
         return np.concatenate([np.empty((0, self.backbone.n_outputs)), *parts])
 
     def _logits(
@@ -217,12 +217,3 @@ class RunningFATE:
             graph = graph.with_fields(torch.from_numpy(field_of[ids]).to(self.W.device))
         own = self._own(ids) if self.backbone.reads_own else None
         return self.backbone.logits(graph, W_hat, own).cpu().numpy()
-
-
-def _chunks(X: MultiHot) -> list[MultiHot]:
-    if X.n_rows <= _CHUNK:
-        return [X]
-    return [
-        X.select_rows(np.arange(start, min(start + _CHUNK, X.n_rows)))
-        for start in range(0, X.n_rows, _CHUNK)
-    ]

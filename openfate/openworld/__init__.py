@@ -1,15 +1,31 @@
 """Beyond the paper: extrapolation in the space of predictions, for any fitted model."""
 
-from openfate.openworld.candidates import Candidate, Predict, UseEvidence, View, evidence_candidates
-from openfate.openworld.evidence import Evidence, Floats, Kind
-from openfate.openworld.labels import best_label_alpha, label_candidates
-from openfate.openworld.live import LiveEvidence
-from openfate.openworld.pooling import Pooling, combine, pooled_evidence, reference_strength, score
+from openfate.openworld.candidates import (
+    Candidate,
+    Predict,
+    UseEvidence,
+    View,
+    best_label_alpha,
+    evidence_candidates,
+    label_candidates,
+)
+from openfate.openworld.evidence import Evidence, Floats, Task
+from openfate.openworld.pooling import (
+    JointEvidence,
+    LiveEvidence,
+    Pooling,
+    combine,
+    pooled_evidence,
+    reference_strength,
+    score,
+)
 from openfate.openworld.probe import (
     NONE,
     Decision,
     Novelty,
+    choose_pooling,
     hidden_shares,
+    hide_features,
     judge,
     new_share,
     probe,
@@ -22,17 +38,20 @@ __all__ = [
     "Decision",
     "Evidence",
     "Floats",
-    "Kind",
+    "JointEvidence",
     "LiveEvidence",
     "Novelty",
     "Pooling",
     "Predict",
+    "Task",
     "UseEvidence",
     "View",
     "best_label_alpha",
+    "choose_pooling",
     "combine",
     "evidence_candidates",
     "hidden_shares",
+    "hide_features",
     "judge",
     "label_candidates",
     "new_share",

@@ -13,18 +13,35 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from openfate.openworld.evidence import Evidence, Floats, Kind
-from openfate.openworld.pooling import Pooling, combine, pooled_evidence, reference_strength
+from openfate.openworld.evidence import Evidence, Floats, Task
+from openfate.openworld.pooling import (
+    Pooling,
+    combine,
+    pooled_evidence,
+    sample_reference,
+    score,
+)
 from openfate.table import MultiHot
 
-__all__ = ["Candidate", "Predict", "UseEvidence", "View", "evidence_candidates"]
+__all__ = [
+    "Candidate",
+    "Predict",
+    "UseEvidence",
+    "UseLabels",
+    "View",
+    "best_label_alpha",
+    "evidence_candidates",
+    "label_candidates",
+]
 
 Predict = Callable[[MultiHot], Floats]  # rows of the features it was fitted with -> P0 (N, C)
 
 # Multiples of the reference strength, and rows of prior, that the probe chooses from.
 STRENGTHS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 2.5)
 ALPHAS = (3.0, 30.0)
+LABEL_ALPHAS = (5.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 
 @dataclass
@@ -37,14 +54,14 @@ class View:
         What `fit` returned: a prediction function, perhaps with more to it.
     X_old, X_new
         The rows over the features that the model knows, and over those that it does not.
-    kind
-        Of the predictions.
+    task
+        What the model predicts.
     """
 
     model: Predict
     X_old: MultiHot
     X_new: MultiHot
-    kind: Kind = "classes"
+    task: Task = "multiclass"
     _memo: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -71,9 +88,6 @@ class UseEvidence:
     ----------
     pooling
         How.
-    n_sweeps
-        A second sweep pools what the first one predicts, and moves P0 again.  In a batch only:
-        a running state knows one sweep.
     base
         Another candidate, whose predictions are pooled and moved; the model's own by default.
 
@@ -88,7 +102,6 @@ class UseEvidence:
     """
 
     pooling: Pooling
-    n_sweeps: int = 1
     base: Candidate | None = None
 
     def __call__(self, view: View) -> Floats:
@@ -97,20 +110,20 @@ class UseEvidence:
         P0 = view.P0 if base is None else view.once(base, lambda: base(view))
         P = P0
         key: tuple[object, ...] = (base, self.pooling.alpha)
-        for sweep in range(self.n_sweeps):
+        for sweep in range(self.pooling.n_sweeps):
             # The first sweep pools the same votes whatever the strength: candidates share it.
             key = (*key, self.pooling) if sweep else key
             e, reference = view.once(key, partial(_pool, view, P0, P, self.pooling.alpha))
             strength = self.pooling.strength * (reference if self.pooling.relative else 1.0)
-            P = combine(P0, strength * e, view.kind)
+            P = combine(P0, strength * e, view.task)
         return P
 
 
 def _pool(view: View, P0: Floats, votes: Floats, alpha: float) -> tuple[Floats, float]:
     """Evidence (N, C) from the votes of the other rows, and its reference strength."""
-    state = Evidence(votes.shape[1], view.kind).add(view.X_new, votes)
+    state = Evidence(votes.shape[1], view.task).add(view.X_new, votes)
     e = pooled_evidence(state, view.X_new, votes, alpha)
-    return e, reference_strength(e, P0, view.kind)
+    return e, sample_reference(e, view.X_new, P0, view.task)
 
 
 def evidence_candidates(
@@ -131,9 +144,66 @@ def evidence_candidates(
     return {
         f"{prefix}evidence(strength={strength:g}, alpha={alpha:g}"
         + (f", sweeps={n})" if n > 1 else ")"): UseEvidence(
-            Pooling(strength, alpha, relative=True), n, base
+            Pooling(strength, alpha, relative=True, n_sweeps=n), base
         )
         for strength in strengths
         for alpha in alphas
         for n in sweeps
     }
+
+
+@dataclass(frozen=True, eq=False)
+class UseLabels:
+    """A candidate: each half of the rows is predicted with the labels of the other.
+
+    Validation rows have labels, so that they can play both parts of late labels.
+
+    Parameters
+    ----------
+    y
+        (N,) class numbers, (N, K) labels or (N, 1) numbers of the rows of the view.
+    alpha
+        Rows of prior.
+    """
+
+    y: NDArray[Any]
+    alpha: float
+
+    def __call__(self, view: View) -> Floats:
+        """Predictions (N, C)."""
+        P0 = view.P0
+        P = P0.copy()
+        pooling = Pooling(strength=0.0, label_alpha=self.alpha)
+        for half in (0, 1):
+            told, asked = np.arange(1 - half, len(P0), 2), np.arange(half, len(P0), 2)
+            state = Evidence(P0.shape[1], view.task)
+            state.add_labelled(view.X_new.select_rows(told), P0[told], self.y[told])
+            P[asked] = score(state, view.X_new.select_rows(asked), P0[asked], pooling)
+        return P
+
+
+def label_candidates(y: NDArray[Any]) -> dict[str, Candidate]:
+    """One candidate for each number of rows of prior (alpha) that late labels may need.
+
+    Examples
+    --------
+    >>> list(label_candidates(np.array([0, 1])))[:2]
+    ['labels(alpha=5)', 'labels(alpha=20)']
+    """
+    return {f"labels(alpha={alpha:g})": UseLabels(y, alpha) for alpha in LABEL_ALPHAS}
+
+
+def best_label_alpha(gains: dict[str, tuple[float, float]]) -> float:
+    """The alpha whose gain in a probe is largest; a cautious one where nothing was measured.
+
+    Labels are what happened: a probe of columns that tell little may ask for caution (then the
+    largest alpha loses least), not for silence.
+
+    Examples
+    --------
+    >>> best_label_alpha({"labels(alpha=5)": (-0.1, 0.1), "labels(alpha=20)": (0.2, 0.1)})
+    20.0
+    """
+    names = {f"labels(alpha={alpha:g})": alpha for alpha in LABEL_ALPHAS}
+    found = {alpha: gains[name][0] for name, alpha in names.items() if name in gains}
+    return max(found, key=lambda alpha: found[alpha]) if found else Pooling().label_alpha

@@ -1,8 +1,9 @@
-"""Evidence: what the new features of a stream have shown so far, as exact running sums.
+"""Evidence: what the new features of a stream have shown so far, and a sample of its rows.
 
 A new feature keeps n, the number of its rows, and the sum of the fitted model's predictions P0
 over them; for the rows whose labels came later also n', the sum of P0 (expected) and the sum of
-outcomes (happened).  How they are turned into predictions: `pooling`.
+outcomes (happened).  These sums are exact (`Evidence`).  How strongly they should count is a
+statistic of rows, so a few rows are kept too (`Sample`).  From both to predictions: `pooling`.
 
 N rows, J new features, C outputs.  Numpy alone; the cost of `add` and `remove` is proportional to
 the new cells that they are given, memory to the distinct new features.
@@ -19,12 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from openfate.errors import InputError
 from openfate.table import MultiHot
 
-__all__ = ["Evidence", "Kind"]
+__all__ = ["Evidence", "Floats", "Sample", "Task", "sample_rows"]
 
 Floats = NDArray[np.float64]
-Kind = Literal["classes", "labels", "values"]
+# What a model predicts: probabilities of classes, (N, 2) for two of them; the probability of each
+# label; numbers.
+Task = Literal["binary", "multiclass", "multilabel", "regression"]
 
-
+SAMPLE = 2000  # rows; what is measured on them is one number, and more rows do not change it
 _SUMS = ("count", "total", "labelled_count", "labelled_total", "outcome")
 
 
@@ -34,10 +37,10 @@ class Evidence:
     Parameters
     ----------
     n_outputs
-        C: classes, labels or values.
-    kind
-        "classes": rows of P0 are probabilities of C classes; "labels": each column is the
-        probability of a label of its own; "values": each column is a predicted number.
+        C: classes, labels or numbers.
+    task
+        "binary" and "multiclass": rows of P0 are probabilities of C classes; "multilabel": each
+        column is the probability of a label of its own; "regression": a predicted number.
 
     Notes
     -----
@@ -54,13 +57,14 @@ class Evidence:
     (array([2., 1.]), array([1.7, 0.3]))
     """
 
-    def __init__(self, n_outputs: int, kind: Kind = "classes") -> None:
-        if kind not in get_args(Kind):
-            raise InputError(f"kind={kind!r} is unknown: choose one of {get_args(Kind)}.")
-        least = 2 if kind == "classes" else 1
+    def __init__(self, n_outputs: int, task: Task = "multiclass") -> None:
+        if task not in get_args(Task):
+            raise InputError(f"task={task!r} is unknown: choose one of {get_args(Task)}.")
+        least = 1 if task in ("multilabel", "regression") else 2
         if n_outputs < least:
-            raise InputError(f"n_outputs={n_outputs}: {kind} need {least} or more.")
-        self.n_outputs, self.kind = n_outputs, kind
+            raise InputError(f"n_outputs={n_outputs}: a {task} task has {least} or more.")
+        self.n_outputs = n_outputs
+        self.task: Task = task
         self.n_features = 0
         self.row_count = 0.0
         self.row_total = np.zeros(n_outputs)
@@ -113,10 +117,10 @@ class Evidence:
 
         Examples
         --------
-        >>> Evidence(1, "values").add(MultiHot.from_rows([[0]], 1), [3.0]).total
+        >>> Evidence(1, "regression").add(MultiHot.from_rows([[0]], 1), [3.0]).total
         array([[3.]])
         """
-        P0 = self._checked(X, P0)
+        P0 = self.check_predictions(P0, X.n_rows)
         self._grow(X.n_features)
         self._sum("count", X, None, weight)
         self._sum("total", X, P0, weight)
@@ -144,7 +148,7 @@ class Evidence:
         >>> Evidence(2).add_labelled(X, [[0.9, 0.1], [0.8, 0.2]], [1, 1]).outcome
         array([[0., 2.]])
         """
-        P0 = self._checked(X, P0)
+        P0 = self.check_predictions(P0, X.n_rows)
         happened = self._outcomes(y, X.n_rows)
         if not seen:
             self.add(X, P0, weight=weight)
@@ -178,10 +182,10 @@ class Evidence:
 
     def merge(self, other: Evidence) -> Evidence:
         """Add the state of another machine or another day, over the same feature ids."""
-        if (other.n_outputs, other.kind) != (self.n_outputs, self.kind):
+        if (other.n_outputs, other.task) != (self.n_outputs, self.task):
             raise InputError(
-                f"a state of {other.n_outputs} {other.kind} cannot be merged into one of "
-                f"{self.n_outputs} {self.kind}."
+                f"evidence of a {other.task} task with {other.n_outputs} outputs cannot be merged "
+                f"into that of a {self.task} task with {self.n_outputs}: merge like with like."
             )
         self._grow(other.n_features)
         for name, array in self._sums.items():
@@ -192,7 +196,7 @@ class Evidence:
 
     def copy(self) -> Evidence:
         """An independent state with the same content."""
-        return Evidence(self.n_outputs, self.kind).merge(self)
+        return Evidence(self.n_outputs, self.task).merge(self)
 
     # ---- arrays in, arrays out -----------------------------------------------------------------
 
@@ -212,7 +216,7 @@ class Evidence:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, ArrayLike], kind: Kind = "classes") -> Evidence:
+    def from_arrays(cls, arrays: Mapping[str, ArrayLike], task: Task = "multiclass") -> Evidence:
         """Make a state from what `to_arrays` gave.
 
         Raises
@@ -224,7 +228,7 @@ class Evidence:
         if missing:
             raise InputError(f"a state of evidence lacks the arrays {', '.join(missing)}.")
         given = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-        state = cls(len(given["row_total"]), kind)
+        state = cls(len(given["row_total"]), task)
         state._grow(len(given["count"]))
         for name, array in state._sums.items():
             if given[name].shape != array[: state.n_features].shape:
@@ -239,7 +243,7 @@ class Evidence:
 
     def check(self, P0: Floats, n_rows: int, y: ArrayLike | None = None) -> None:
         """Refuse predictions and labels that could not be added, before anything is."""
-        self._checked(MultiHot.from_rows([[]] * n_rows, 0), P0)
+        self.check_predictions(P0, n_rows)
         if y is not None:
             self._outcomes(y, n_rows)
 
@@ -265,18 +269,19 @@ class Evidence:
         for c in range(self.n_outputs):
             np.add.at(self._sums[name][:, c], X.ids, weight * values[row, c])
 
-    def _checked(self, X: MultiHot, P0: ArrayLike) -> Floats:
+    def check_predictions(self, P0: ArrayLike, n_rows: int) -> Floats:
+        """Give predictions as an array (N, C); refuse what is none."""
         P0 = np.asarray(P0, np.float64)
         P0 = P0[:, None] if P0.ndim == 1 and self.n_outputs == 1 else P0
-        if P0.shape != (X.n_rows, self.n_outputs):
+        if P0.shape != (n_rows, self.n_outputs):
             raise InputError(
-                f"predictions have the shape {P0.shape}, not {(X.n_rows, self.n_outputs)}: "
+                f"predictions have the shape {P0.shape}, not {(n_rows, self.n_outputs)}: "
                 "one row for each row of X, one column for each output."
             )
-        bad = ~np.isfinite(P0) if self.kind == "values" else ~((P0 >= 0) & (P0 <= 1 + 1e-6))
+        bad = ~np.isfinite(P0) if self.task == "regression" else ~((P0 >= 0) & (P0 <= 1 + 1e-6))
         if bad.any():
             row = int(np.flatnonzero(bad.any(1))[0])
-            wanted = "finite numbers" if self.kind == "values" else "probabilities from 0 to 1"
+            wanted = "finite numbers" if self.task == "regression" else "probabilities from 0 to 1"
             raise InputError(f"row {row} is predicted as {P0[row].tolist()}: give {wanted}.")
         return P0
 
@@ -284,13 +289,16 @@ class Evidence:
         """What happened, (N, C)."""
         y = np.asarray(y)
         if len(y) != n_rows:
-            raise InputError(f"{n_rows} rows but {len(y)} labels.")
-        if self.kind == "classes":
+            raise InputError(f"{n_rows} rows but {len(y)} labels: give one label for each row.")
+        if self.task in ("binary", "multiclass"):
             if y.ndim != 1 or y.dtype.kind not in "iub":
                 raise InputError(f"labels are {y.dtype} {y.shape}: give a class number each.")
             if n_rows and not 0 <= y.min() <= y.max() < self.n_outputs:
                 worst = y.max() if y.max() >= self.n_outputs else y.min()
-                raise InputError(f"class {worst} is outside 0..{self.n_outputs - 1}.")
+                raise InputError(
+                    f"class {worst} is outside 0..{self.n_outputs - 1}: give the place of each "
+                    "label among the classes."
+                )
             return np.eye(self.n_outputs)[y.astype(np.int64)]
         happened = y.astype(np.float64).reshape(n_rows, -1)
         if happened.shape[1] != self.n_outputs or not np.isfinite(happened).all():
@@ -298,3 +306,127 @@ class Evidence:
                 f"labels have the shape {y.shape}: give {self.n_outputs} finite numbers a row."
             )
         return happened
+
+
+class Sample:
+    """Rows whose keys are lowest, in the order of keys.
+
+    The key of a row is a hash of it, so that which rows these are depends on nothing but the rows:
+    neither their order nor the way they were cut into calls matters.
+
+    Parameters
+    ----------
+    key
+        (n,) ascending, none twice.
+    row_ptr, ids
+        The new features of the rows, as in `MultiHot`.
+    votes
+        (n, C) predictions of the rows.
+    """
+
+    def __init__(
+        self,
+        key: NDArray[np.uint64],
+        row_ptr: NDArray[np.int64],
+        ids: NDArray[np.int32],
+        votes: Floats,
+    ) -> None:
+        self.key, self.row_ptr, self.ids, self.votes = key, row_ptr, ids, votes
+
+    @classmethod
+    def empty(cls, n_outputs: int) -> Sample:
+        """No rows."""
+        no_ids, no_keys = np.empty(0, np.int32), np.empty(0, np.uint64)
+        return cls(no_keys, np.zeros(1, np.int64), no_ids, np.empty((0, n_outputs)))
+
+    @classmethod
+    def of(cls, X: MultiHot, votes: Floats, task: Task) -> Sample:
+        """The sample of some rows."""
+        rows, key = sample_rows(X, votes, task)
+        part = X.select_rows(rows)
+        return cls(key, part.row_ptr, part.ids, votes[rows])
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> Sample:
+        """The sample whose arrays have these names in a bundle."""
+        try:
+            return cls(
+                np.asarray(arrays["sample_key"], np.uint64),
+                np.asarray(arrays["sample_row_ptr"], np.int64),
+                np.asarray(arrays["sample_ids"], np.int32),
+                np.asarray(arrays["sample_votes"], np.float64),
+            )
+        except KeyError as error:
+            raise InputError(f"a state of evidence lacks the array {error}.") from None
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """Its arrays, by their names in a bundle."""
+        return {
+            "sample_key": self.key,
+            "sample_row_ptr": self.row_ptr,
+            "sample_ids": self.ids,
+            "sample_votes": self.votes,
+        }
+
+    def with_votes(self, votes: Floats) -> Sample:
+        """The same rows with other predictions."""
+        return Sample(self.key, self.row_ptr, self.ids, votes)
+
+    def merge(self, other: Sample) -> Sample:
+        """The rows with the lowest keys of both."""
+        if not len(other.key):
+            return self
+        n_features = 1 + max(int(part.max(initial=0)) for part in (self.ids, other.ids))
+        X = MultiHot.stack([self.rows(n_features), other.rows(n_features)])
+        votes = np.concatenate([self.votes, other.votes])
+        lowest, first = np.unique(np.concatenate([self.key, other.key]), return_index=True)
+        part = X.select_rows(first[:SAMPLE])
+        return Sample(lowest[:SAMPLE], part.row_ptr, part.ids, votes[first[:SAMPLE]])
+
+    def rows(self, n_features: int) -> MultiHot:
+        """The new features of the rows, (N, J)."""
+        return MultiHot(self.row_ptr, self.ids, n_features)
+
+
+def sample_rows(
+    X: MultiHot, votes: Floats, task: Task
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Places and keys of the rows that a sample takes: of those that have new features.
+
+    Examples
+    --------
+    >>> X = MultiHot.from_rows([[0], [], [1], [0]], 2)
+    >>> rows, _ = sample_rows(X, np.array([[0.5, 0.5]] * 4), "binary")
+    >>> sorted(rows.tolist())  # a row that comes twice counts once
+    [0, 2]
+    """
+    told = np.flatnonzero(X.row_degree > 0)
+    lowest, first = np.unique(_keys(X, votes, task)[told], return_index=True)
+    return told[first[:SAMPLE]], lowest[:SAMPLE]
+
+
+def _keys(X: MultiHot, votes: Floats, task: Task) -> NDArray[np.uint64]:
+    """(N,) a hash of each row: of its features, in any order, and of its prediction."""
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mix(X.ids.astype(np.uint64)))])
+    key: NDArray[np.uint64] = total[X.row_ptr[1:]] - total[X.row_ptr[:-1]]
+    for column in _round(votes, task).T:
+        key = _mix(key ^ _mix(column))
+    return key
+
+
+def _round(votes: Floats, task: Task) -> NDArray[np.uint64]:
+    """(N, C) predictions to six digits: their last bits may depend on the rows beside them."""
+    if task != "regression":
+        return np.round(votes * 1e6).astype(np.int64).astype(np.uint64)
+    # Numbers may be of any size: six significant digits, 20 bits, and + 0.0 makes one zero of two.
+    fraction, exponent = np.frexp(votes)
+    digits: Floats = np.ldexp(np.round(np.ldexp(fraction, 20)), exponent - 20) + 0.0
+    return digits.view(np.uint64)
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser: every bit of the input moves every bit of the output."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))

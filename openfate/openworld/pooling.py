@@ -15,22 +15,36 @@ Late labels compare what happened, k, with what the model expected, m, of the la
 A mean, because new features that come together (a campaign, its banner, its site) make the same
 error of the model their own: their sum would correct it as many times.
 
+The strength is best given as a multiple of the reference strength: that at which the evidence of
+rows, alone, predicts their P0 best (`reference_strength`).  It is always measured on a `Sample` of
+the rows that are in the sums, each row's own vote left out.
+
 N rows, J new features, C outputs.  Nothing here takes a gradient, and the cost is proportional to
 the new cells.  Which settings to use: `probe`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import InputError
-from openfate.openworld.evidence import Evidence, Floats, Kind
+from openfate.openworld.evidence import Evidence, Floats, Sample, Task, sample_rows
 from openfate.table import MultiHot
 
-__all__ = ["Pooling", "combine", "pooled_evidence", "reference_strength", "score"]
+__all__ = [
+    "JointEvidence",
+    "LiveEvidence",
+    "Pooling",
+    "combine",
+    "pooled_evidence",
+    "reference_strength",
+    "sample_reference",
+    "score",
+]
 
 TINY = 1e-12  # a probability below it counts as this much, so that every logarithm is finite
 # Strengths that `reference_strength` tries: 0, then 1/32 .. 4 in steps of a sixth of an octave.
@@ -49,9 +63,12 @@ class Pooling:
     alpha
         How many rows of mean prediction a new feature starts with.
     relative
-        Whether `strength` is a multiple of `reference_strength`, taken from the rows scored.
+        Whether `strength` is a multiple of `reference_strength`.
     label_strength, label_alpha
         The same for late labels.
+    n_sweeps
+        A second sweep pools what the first one predicts, and moves P0 again.  That takes rows that
+        are predicted together: what a state knows of earlier rows is pooled once.
 
     Examples
     --------
@@ -64,6 +81,7 @@ class Pooling:
     relative: bool = False
     label_strength: float = 1.0
     label_alpha: float = 100.0
+    n_sweeps: int = 1
 
     def __post_init__(self) -> None:
         for name in ("strength", "label_strength"):
@@ -72,6 +90,8 @@ class Pooling:
         for name in ("alpha", "label_alpha"):
             if not 0 < getattr(self, name) < np.inf:
                 raise InputError(f"{name}={getattr(self, name)}: choose a number above 0.")
+        if not isinstance(self.n_sweeps, int) or self.n_sweeps < 1:
+            raise InputError(f"n_sweeps={self.n_sweeps!r}: choose an integer from 1 up.")
 
     def fixed(self, reference: float) -> Pooling:
         """These settings with an absolute strength, for use row by row."""
@@ -81,7 +101,7 @@ class Pooling:
 def score(
     state: Evidence, X: MultiHot, P0: ArrayLike, pooling: Pooling, *, own: bool = False
 ) -> Floats:
-    """Predictions (N, C) that use what the state knows about the new features of the rows.
+    """Predictions (N, C) that use what the state knows of the new features of rows: one sweep.
 
     Parameters
     ----------
@@ -107,35 +127,33 @@ def score(
     array([[0.17, 0.83],
            [0.17, 0.83]])
     """
-    P0 = state._checked(X, P0)
+    P0 = state.check_predictions(P0, X.n_rows)
     e = np.zeros_like(P0)
     if pooling.strength > 0:
         pooled = pooled_evidence(state, X, P0 if own else None, pooling.alpha)
         strength = pooling.strength
         if pooling.relative:
-            strength *= reference_strength(pooled, P0, state.kind)
+            strength *= sample_reference(pooled, X, P0, state.task)
         e += strength * pooled
-    if pooling.label_strength > 0 and state.labelled_count.any():
-        e += pooling.label_strength * label_evidence(state, X, pooling.label_alpha)
-    return combine(P0, e, state.kind)
+    return combine(P0, e + _weigh_labels(state, X, pooling), state.task)
 
 
-def combine(P0: Floats, e: Floats, kind: Kind) -> Floats:
+def combine(P0: Floats, e: Floats, task: Task) -> Floats:
     """Predictions P0 (N, C) moved by evidence e (N, C); a row without evidence keeps its bits.
 
     Examples
     --------
-    >>> combine(np.array([[0.5, 0.5]]), np.array([[0.0, np.log(3)]]), "classes")
+    >>> combine(np.array([[0.5, 0.5]]), np.array([[0.0, np.log(3)]]), "binary")
     array([[0.25, 0.75]])
     """
-    if kind == "values":
+    if task == "regression":
         P = P0 + e
-    elif kind == "classes":
+    elif task == "multilabel":
+        P = _sigmoid(_logit(P0) + e)
+    else:
         z = np.log(np.maximum(P0, TINY)) + e
         P = np.exp(z - z.max(1, keepdims=True))
         P /= P.sum(1, keepdims=True)
-    else:
-        P = _sigmoid(_logit(P0) + e)
     return np.where((e != 0).any(1, keepdims=True), P, P0)
 
 
@@ -148,12 +166,12 @@ def pooled_evidence(state: Evidence, X: MultiHot, own: Floats | None, alpha: flo
     if own is not None:
         n, total = n - 1, total - own[row]
     n = np.maximum(n, 0)[:, None]  # after decay a row's vote is worth less than it was
-    if state.kind == "values":
+    if state.task == "regression":
         # n / (n + alpha) * (mean - pi), without a division by n = 0
         said = np.where(n > 0, total - n * pi, 0) / (n + alpha)
     else:
         q = (np.clip(total, 0, n) + alpha * pi) / (n + alpha)
-        said = _log_ratio(q, pi, state.kind)
+        said = _log_ratio(q, pi, state.task)
     return _sum_at_rows(row, said, X.n_rows)
 
 
@@ -164,18 +182,32 @@ def label_evidence(state: Evidence, X: MultiHot, alpha: float) -> Floats:
     row, feature = X.row_of[known], X.ids[known]
     n = state.labelled_count[feature][:, None]
     k, m, pi = state.outcome[feature], state.labelled_total[feature], state.mean
-    if state.kind == "values":
+    if state.task == "regression":
         said = (k - m) / (n + alpha)
     else:
         happened = (np.clip(k, 0, n) + alpha * pi) / (n + alpha)
         expected = (np.clip(m, 0, n) + alpha * pi) / (n + alpha)
-        said = _log_ratio(happened, expected, state.kind)
+        said = _log_ratio(happened, expected, state.task)
     n_told = np.bincount(row, minlength=X.n_rows)
     return _sum_at_rows(row, said, X.n_rows) / np.maximum(n_told, 1)[:, None]
 
 
+def _weigh(
+    strength: float, state: Evidence, X: MultiHot, own: Floats | None, alpha: float
+) -> Floats:
+    if strength == 0:
+        return np.zeros((X.n_rows, state.n_outputs))
+    return strength * pooled_evidence(state, X, own, alpha)
+
+
+def _weigh_labels(state: Evidence, X: MultiHot, pooling: Pooling) -> Floats:
+    if pooling.label_strength == 0 or not state.labelled_count.any():
+        return np.zeros((X.n_rows, state.n_outputs))
+    return pooling.label_strength * label_evidence(state, X, pooling.label_alpha)
+
+
 def reference_strength(
-    e: Floats, P0: Floats, kind: Kind = "classes", mean: Floats | None = None
+    e: Floats, P0: Floats, task: Task = "multiclass", mean: Floats | None = None
 ) -> float:
     """The strength at which the evidence, alone, predicts the model's own predictions best.
 
@@ -205,29 +237,37 @@ def reference_strength(
         return 0.0
     e, target = e[told], P0[told]
     pi = np.broadcast_to(mean, e.shape)
-    if kind == "values":
+    if task == "regression":
         return max(0.0, float(((target - pi) * e).sum() / (e * e).sum()))
     low, high = 0, len(_GRID) - 1
     while low < high:  # the cross-entropy is convex in the strength: halve instead of trying all
         middle = (low + high) // 2
         here, next_ = (
-            _cross_entropy(combine(pi, s * e, kind), target, kind)
+            _cross_entropy(combine(pi, s * e, task), target, task)
             for s in _GRID[middle : middle + 2]
         )
         low, high = (low, middle) if here <= next_ else (middle + 1, high)
     return float(_GRID[low])
 
 
-def _cross_entropy(P: Floats, target: Floats, kind: Kind) -> float:
+def sample_reference(
+    e: Floats, X: MultiHot, P0: Floats, task: Task, mean: Floats | None = None
+) -> float:
+    """The reference strength of rows with the new features X (N, J), from a sample of them."""
+    rows, _ = sample_rows(X, P0, task)
+    return reference_strength(e[rows], P0[rows], task, P0.mean(0) if mean is None else mean)
+
+
+def _cross_entropy(P: Floats, target: Floats, task: Task) -> float:
     loss = -(target * np.log(np.maximum(P, TINY))).sum()
-    if kind == "labels":
+    if task == "multilabel":
         loss -= ((1 - target) * np.log(np.maximum(1 - P, TINY))).sum()
     return float(loss)
 
 
-def _log_ratio(q: Floats, pi: Floats, kind: Kind) -> Floats:
+def _log_ratio(q: Floats, pi: Floats, task: Task) -> Floats:
     """Give log q - log pi, for labels as a difference of log-odds; finite for 0 and 1."""
-    if kind == "labels":
+    if task == "multilabel":
         return _logit(q) - _logit(pi)
     return np.asarray(np.log(np.maximum(q, TINY)) - np.log(np.maximum(pi, TINY)))
 
@@ -244,3 +284,216 @@ def _sigmoid(z: Floats) -> Floats:
 def _sum_at_rows(row: NDArray[np.int64], values: Floats, n_rows: int) -> Floats:
     columns = [np.bincount(row, values[:, c], n_rows) for c in range(values.shape[1])]
     return np.stack(columns, axis=1)
+
+
+# ---- what a bank keeps -------------------------------------------------------------------------
+
+
+class LiveEvidence:
+    """Evidence in a stream, and what it says of a row, without keeping the rows.
+
+    Parameters
+    ----------
+    n_outputs, task
+        Of the predictions: see `Evidence`.
+    pooling
+        How evidence is weighed; a relative strength is a multiple of the sample's reference.
+    batch_pooling
+        How it is weighed for rows that are predicted together (`JointEvidence`); None: the same.
+
+    Examples
+    --------
+    >>> live = LiveEvidence(2, pooling=Pooling(strength=1.0, alpha=1.0))
+    >>> X, P0 = MultiHot.from_rows([[0], [0]], 1), np.array([[0.9, 0.1], [0.8, 0.2]])
+    >>> live.observe(MultiHot.from_rows([[0], [0], []], 1), [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]])
+    >>> live.move(P0, X, P0).round(2)  # the feature speaks for the first class
+    array([[0.95, 0.05],
+           [0.9 , 0.1 ]])
+    """
+
+    def __init__(
+        self,
+        n_outputs: int,
+        task: Task = "multiclass",
+        pooling: Pooling | None = None,
+        batch_pooling: Pooling | None = None,
+    ) -> None:
+        self.pooling = pooling or Pooling()
+        self.batch_pooling = None if batch_pooling == self.pooling else batch_pooling
+        self.state, self.sample = Evidence(n_outputs, task), Sample.empty(n_outputs)
+        self.strength = 0.0  # of unlabelled rows, now
+        self._measure()
+
+    def observe(
+        self, X: MultiHot, P0: ArrayLike, y: ArrayLike | None = None, *, seen: bool = False
+    ) -> None:
+        """Add rows: their new features (N, J), their predictions (N, C), their labels if known.
+
+        Parameters
+        ----------
+        seen
+            Whether the rows were observed before, when they had no labels.
+        """
+        votes = np.asarray(P0, dtype=np.float64)
+        if y is not None:
+            self.state.add_labelled(X, votes, y, seen=seen)
+        elif not seen:
+            self.state.add(X, votes)
+        if not seen:
+            self.sample = self.sample.merge(Sample.of(X, votes, self.state.task))
+            self._measure()
+
+    def _measure(self) -> None:
+        # WHY: here and not when it is needed: a prediction assigns nothing.
+        self.strength = _strength_in(self.state, self.pooling, self.sample, self.sample.votes)
+
+    def votes(self, X: MultiHot, P0: Floats) -> Floats:
+        """What `move` leaves out of the pools; nothing is: rows to predict are not in the state."""
+        return P0
+
+    def move(self, P: Floats, X: MultiHot, votes: Floats) -> Floats:
+        """Predictions P (N, C) of rows, moved by what their new features X (N, J) have shown."""
+        return combine(P, self._pooled(X) + self._labels(X), self.state.task)
+
+    def _pooled(self, X: MultiHot) -> Floats:
+        return _weigh(self.strength, self.state, X, None, self.pooling.alpha)
+
+    def _labels(self, X: MultiHot) -> Floats:
+        return _weigh_labels(self.state, X, self.pooling)
+
+    def copy(self) -> LiveEvidence:
+        """An independent copy."""
+        state = self.state
+        other = LiveEvidence(state.n_outputs, state.task, self.pooling, self.batch_pooling)
+        other.state, other.sample, other.strength = state.copy(), self.sample, self.strength
+        return other
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The state as plain arrays, for a safetensors file."""
+        return {**self.state.to_arrays(), **self.sample.to_arrays()}
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, NDArray[np.generic]],
+        task: Task,
+        pooling: Pooling,
+        batch_pooling: Pooling | None = None,
+    ) -> LiveEvidence:
+        """The state that `to_arrays` gave; raises InputError where it is something else."""
+        sample, state = Sample.from_arrays(arrays), Evidence.from_arrays(arrays, task)
+        sample.rows(state.n_features)  # refuses ids out of range
+        live = cls(state.n_outputs, task, pooling, batch_pooling)
+        live.state, live.sample = state, sample
+        live._measure()
+        return live
+
+
+class JointEvidence:
+    """Evidence of rows that are predicted together: each is moved by the votes of the others too.
+
+    Parameters
+    ----------
+    live
+        What earlier rows have shown; it is not changed.
+    every
+        Whether the rows count for every new feature; else for those that `live` has never seen,
+        and what it says of the rest is taken as it is.
+
+    Examples
+    --------
+    >>> joint = JointEvidence(LiveEvidence(2, pooling=Pooling(alpha=1.0)), every=True)
+    >>> X, P0 = MultiHot.from_rows([[0], [0]], 1), np.array([[0.9, 0.1], [0.6, 0.4]])
+    >>> joint.sweep([(X, P0)])
+    >>> joint.move(P0, X, joint.votes(X, P0)).round(2)
+    array([[0.87, 0.13],
+           [0.69, 0.31]])
+    """
+
+    def __init__(self, live: LiveEvidence, every: bool) -> None:
+        self.live, self.every = live, every
+        self.pooling = live.batch_pooling or live.pooling
+        self._sample = Sample.empty(live.state.n_outputs)  # of the rows, as the model predicts them
+        self._sweeps: list[tuple[Evidence, float]] = []  # sums of votes, and their strength
+
+    @property
+    def n_sweeps(self) -> int:
+        """How often `sweep` must be called."""
+        return self.pooling.n_sweeps if self.pooling.strength > 0 else 0
+
+    def sweep(self, parts: Iterable[tuple[MultiHot, Floats]]) -> None:
+        """Pool what is predicted for the rows so far: by the model alone, then by the last sweep.
+
+        Parameters
+        ----------
+        parts
+            New features (N, J) and predictions P0 (N, C) of all the rows, in any cut.
+        """
+        sums, first = self.live.state.copy(), not self._sweeps
+        for X, P0 in parts:
+            X = self._joined(X)
+            sums.add(X, self._predict(X, P0, self._sweeps))
+            if first:
+                self._sample = self._sample.merge(Sample.of(X, P0, sums.task))
+        self._sweeps.append((sums, self._strength(sums)))
+
+    def _strength(self, sums: Evidence) -> float:
+        sample = self._sample
+        votes = self._predict(sample.rows(sums.n_features), sample.votes, self._sweeps)
+        # WHY: the first sweep's mean is that of P0, which the evidence is compared with.
+        mean = self._sweeps[0][0].mean if self._sweeps else sums.mean
+        everyone = self.live.sample.merge(sample)
+        own = self.live.sample.merge(sample.with_votes(votes)).votes
+        return _strength_in(sums, self.pooling, everyone, own, mean)
+
+    def votes(self, X: MultiHot, P0: Floats) -> Floats:
+        """(N, C) what the rows are counted with in the last sweep's sums."""
+        return self._predict(self._joined(X), P0, self._sweeps[:-1])
+
+    def move(self, P: Floats, X: MultiHot, votes: Floats) -> Floats:
+        """Predictions P (N, C) of rows that were swept, moved by evidence.
+
+        Parameters
+        ----------
+        X
+            (N, J) their new features.
+        votes
+            (N, C) see `votes`; left out of the pools.
+        """
+        e = self.live._labels(X)
+        if not self.every:
+            e = e + self.live._pooled(X)  # features that it has never seen say nothing there
+        for sums, strength in self._sweeps[-1:]:
+            e = e + _weigh(strength, sums, self._joined(X), votes, self.pooling.alpha)
+        return combine(P, e, self.live.state.task)
+
+    def _predict(self, X: MultiHot, P0: Floats, sweeps: list[tuple[Evidence, float]]) -> Floats:
+        """P0 (N, C) moved by each of the sweeps in turn, from the pools of the one before."""
+        P = P0
+        for sums, strength in sweeps:
+            P = combine(P0, _weigh(strength, sums, X, P, self.pooling.alpha), sums.task)
+        return P
+
+    def _joined(self, X: MultiHot) -> MultiHot:
+        """The cells of the features that the rows count for, in the same feature space."""
+        if self.every:
+            return X
+        count = self.live.state.count
+        kept = X.ids >= len(count)
+        kept[~kept] = count[X.ids[~kept]] == 0
+        row_ptr = np.concatenate([[0], np.cumsum(kept)])[X.row_ptr].astype(np.int64)
+        return MultiHot(row_ptr, X.ids[kept], X.n_features)
+
+
+def _strength_in(
+    sums: Evidence, pooling: Pooling, sample: Sample, own: Floats, mean: Floats | None = None
+) -> float:
+    """How strongly evidence counts, by a sample of the rows that are in the sums.
+
+    `own` (n, C) is what the sums count each of them with, `mean` (C,) the mean of P0.
+    """
+    if not pooling.relative or pooling.strength == 0:
+        return pooling.strength
+    e = pooled_evidence(sums, sample.rows(sums.n_features), own, pooling.alpha)
+    mean = sums.mean if mean is None else mean
+    return pooling.strength * reference_strength(e, sample.votes, sums.task, mean)

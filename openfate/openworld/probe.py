@@ -15,16 +15,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import InputError
-from openfate.openworld.candidates import Candidate, Predict, View
-from openfate.openworld.evidence import Floats, Kind
-from openfate.openworld.pooling import TINY
+from openfate.openworld.candidates import (
+    Candidate,
+    Predict,
+    UseEvidence,
+    View,
+    best_label_alpha,
+    evidence_candidates,
+)
+from openfate.openworld.evidence import Floats, Task
+from openfate.openworld.pooling import TINY, Pooling
 from openfate.table import MultiHot
 
 __all__ = [
@@ -32,7 +39,9 @@ __all__ = [
     "Decision",
     "Fit",
     "Novelty",
+    "choose_pooling",
     "hidden_shares",
+    "hide_features",
     "judge",
     "new_share",
     "probe",
@@ -61,12 +70,15 @@ class Decision:
         For each candidate the mean gain in loss over "none" and its standard error.
     draws
         What each draw looked like: hidden share and features, new cells a row, loss of "none".
+    accepted
+        The candidates that gain enough to be chosen.
     """
 
     chosen: str
     reason: str
     gains: dict[str, tuple[float, float]]
     draws: list[dict[str, float]]
+    accepted: tuple[str, ...] = ()
 
     def to_json(self, n_best: int = 5) -> dict[str, Any]:
         """Plain data for a report: the choice, the draws and the best candidates."""
@@ -81,6 +93,39 @@ class Decision:
             "best": shown,
             "draws": self.draws,
         }
+
+
+def choose_pooling(
+    decision: Decision, candidates: Mapping[str, Candidate] | None = None
+) -> tuple[Pooling, Pooling]:
+    """The settings for what a state knows, and those for rows that are predicted together.
+
+    A state pools once, so that the first is the best of the accepted candidates with one sweep; the
+    second is the best of all.  Where there is none, unlabelled rows say nothing.
+
+    Parameters
+    ----------
+    candidates
+        What was probed; by default ``evidence_candidates(sweeps=(1, 2))``.  What they know of late
+        labels comes from `label_candidates`, where those were measured.
+
+    Examples
+    --------
+    >>> names = list(evidence_candidates([0.5], [3], sweeps=(1, 2)))
+    >>> gains = {names[0]: (0.1, 0.01), names[1]: (0.2, 0.01)}
+    >>> state, batch = choose_pooling(Decision(names[1], "gains", gains, [], tuple(gains)))
+    >>> state.n_sweeps, batch.n_sweeps
+    (1, 2)
+    """
+    ways = evidence_candidates(sweeps=(1, 2)) if candidates is None else candidates
+    silent = Pooling(strength=0.0, label_alpha=best_label_alpha(decision.gains))
+    state = batch = silent
+    for name in sorted(decision.accepted, key=lambda name: decision.gains[name][0]):
+        use = ways.get(name)
+        if isinstance(use, UseEvidence) and use.base is None:
+            batch = replace(use.pooling, label_alpha=silent.label_alpha)
+            state = batch if batch.n_sweeps == 1 else state
+    return state, batch
 
 
 def new_share(X_old: MultiHot, X_new: MultiHot) -> float:
@@ -136,7 +181,7 @@ def probe(
     hidden: Sequence[float] | None = None,
     field_of: NDArray[np.integer] | None = None,
     novelty: Novelty = "values",
-    kind: Kind = "classes",
+    task: Task = "multiclass",
     guard: float = GUARD,
     every_size: bool = False,
     fit_fields: bool = False,
@@ -162,8 +207,8 @@ def probe(
         (D,) the field of each feature, needed to hide whole columns.
     novelty
         What the future brings: "values" of known columns, whole "columns", or "both".
-    kind
-        Of the predictions; probabilities are judged by log-loss, values by squared error.
+    task
+        What is predicted; probabilities are judged by log-loss, numbers by squared error.
     guard
         How many standard errors a gain must exceed.
     every_size
@@ -187,12 +232,11 @@ def probe(
     ...     return lambda X: model.predict_proba(X.to_dense())
     >>> halves = np.arange(0, 400, 2), np.arange(1, 400, 2)
     >>> train, validation = ((X.select_rows(rows), y[rows]) for rows in halves)
-    >>> from openfate.openworld.candidates import evidence_candidates
     >>> decision = probe(fit, train, validation, evidence_candidates())
     >>> decision.gains[decision.chosen][0] > 0
     True
     """
-    (X, y), (X_validation, y_validation) = _checked(train), _checked(validation)
+    (X, y), (X_validation, y_validation) = _check_rows(train), _check_rows(validation)
 
     def views() -> Iterator[tuple[View, float]]:
         unit_of = _units(X.n_features, field_of, novelty)
@@ -205,7 +249,7 @@ def probe(
             fields = (field_of[old],) if fit_fields and field_of is not None else ()
             model = fit(X.select_features(old), y, *fields)
             X_old, X_new = (X_validation.select_features(ids) for ids in (old, new))
-            yield View(model, X_old, X_new, kind), share
+            yield View(model, X_old, X_new, task), share
 
     return judge(views(), y_validation, candidates, also=also, guard=guard, every_size=every_size)
 
@@ -236,9 +280,9 @@ def judge(
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
     draws, losses = [], []
     for view, share in views:
-        before = row_losses(view.P0, y, view.kind)
+        before = row_losses(view.P0, y, view.task)
         losses.append(
-            {name: before - row_losses(use(view), y, view.kind) for name, use in ways.items()}
+            {name: before - row_losses(use(view), y, view.task) for name, use in ways.items()}
         )
         draws.append(
             {
@@ -263,13 +307,14 @@ def _decide(
     tables = {name: np.stack([draw[name] for draw in losses]) for name in losses[0]}
     gains = {name: _gain(table) for name, table in tables.items()}
     sizes = np.array([draw["hidden_share"] for draw in draws])
-    chosen = NONE
+    chosen, accepted = NONE, list[str]()
     for group in groups:
         good = [name for name in group if gains[name][0] > guard * gains[name][1]]
         if every_size:
             good = [name for name in good if _gains_at_every(sizes, tables[name])]
         if not good:
             continue
+        accepted += good
         best = max(good, key=lambda name: gains[name][0])
         more, error = _gain(tables[best] - tables[chosen]) if chosen != NONE else gains[best]
         if more > error:
@@ -280,7 +325,7 @@ def _decide(
         return Decision(NONE, reason, gains, draws)
     gain, error = gains[chosen]
     reason = f"gains {gain:.4f} ± {error:.4f} in loss over {len(draws)} draws"
-    return Decision(chosen, reason, gains, draws)
+    return Decision(chosen, reason, gains, draws, tuple(accepted))
 
 
 def _gains_at_every(sizes: Floats, table: Floats) -> bool:
@@ -297,7 +342,7 @@ def _gain(table: Floats) -> tuple[float, float]:
     return float(table.mean()), float(max(by_row, by_draw))
 
 
-def row_losses(P: Floats, y: NDArray[Any], kind: Kind = "classes") -> Floats:
+def row_losses(P: Floats, y: NDArray[Any], task: Task = "multiclass") -> Floats:
     """(N,) log-loss or squared error of each row.
 
     Examples
@@ -305,16 +350,36 @@ def row_losses(P: Floats, y: NDArray[Any], kind: Kind = "classes") -> Floats:
     >>> row_losses(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([0, 0])).round(2)
     array([ 0.69, 27.63])
     """
-    if kind == "classes":
+    if task in ("binary", "multiclass"):
         return np.asarray(-np.log(np.maximum(P[np.arange(len(y)), y], TINY)))
     y = y.reshape(len(P), -1)
-    if kind == "values":
+    if task == "regression":
         return np.asarray(((P - y) ** 2).sum(1))
     chance = np.where(y > 0, P, 1 - P)
     return np.asarray(-np.log(np.maximum(chance, TINY)).sum(1))
 
 
 # ---- draws -----------------------------------------------------------------------------------
+
+
+def hide_features(
+    field_of: NDArray[np.integer], share: float, novelty: Novelty, rng: np.random.Generator
+) -> Ids:
+    """The features that one draw of a probe hides.
+
+    Parameters
+    ----------
+    field_of
+        (D,) the field of each feature.
+    share, novelty
+        How much is hidden, and what: see `probe`.
+
+    Examples
+    --------
+    >>> hide_features(np.array([0, 0, 1, 1]), 0.5, "columns", np.random.default_rng(0))
+    array([2, 3])
+    """
+    return _hide(_units(len(field_of), field_of, novelty), share, novelty, rng)
 
 
 def _units(
@@ -348,10 +413,10 @@ def _hide(
     return np.flatnonzero(hidden)
 
 
-def _checked(rows: tuple[MultiHot, ArrayLike]) -> tuple[MultiHot, NDArray[Any]]:
+def _check_rows(rows: tuple[MultiHot, ArrayLike]) -> tuple[MultiHot, NDArray[Any]]:
     X, y = rows[0], np.asarray(rows[1])
     if X.n_rows != len(y):
-        raise InputError(f"{X.n_rows} rows but {len(y)} labels.")
+        raise InputError(f"{X.n_rows} rows but {len(y)} labels: give one label for each row.")
     if not X.n_rows:
         raise InputError("a probe needs training and validation rows, and there are none.")
     return X, y

@@ -12,8 +12,7 @@ from openfate._lazy import lazy_names
 
 if TYPE_CHECKING:
     from openfate.table.ahead import read_ahead
-    from openfate.table.buckets import Scale
-    from openfate.table.changes import SchemaReport, compare, enforce
+    from openfate.table.changes import Policies, Policy, SchemaReport, compare, enforce
     from openfate.table.clicks.logs import Log, open_log
     from openfate.table.clicks.measure import describe_preparation, measured_prepare
     from openfate.table.clicks.pieces import Batch, batches_of
@@ -21,12 +20,11 @@ if TYPE_CHECKING:
     from openfate.table.clicks.shards import PreparedData
     from openfate.table.encoder import Encoder
     from openfate.table.expressions import Expression, parse
-    from openfate.table.frame import Table, read_table, text_of
+    from openfate.table.fields import Field
+    from openfate.table.frame import Table, column_of, read_table, text_of
     from openfate.table.multihot import MultiHot
-    from openfate.table.policies import Policies, Policy
     from openfate.table.read import RowFile, plain_types
-    from openfate.table.schema import Field, Schema
-    from openfate.table.values import column_of
+    from openfate.table.schema import Schema
 
 __all__ = [
     "Batch",
@@ -39,7 +37,6 @@ __all__ = [
     "Policy",
     "PreparedData",
     "RowFile",
-    "Scale",
     "Schema",
     "SchemaReport",
     "Table",
@@ -62,8 +59,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "openfate.table.ahead": "read_ahead",
-        "openfate.table.buckets": "Scale",
-        "openfate.table.changes": "SchemaReport compare enforce",
+        "openfate.table.changes": "Policies Policy SchemaReport compare enforce",
         "openfate.table.clicks.logs": "Log open_log",
         "openfate.table.clicks.measure": "describe_preparation measured_prepare",
         "openfate.table.clicks.pieces": "Batch batches_of",
@@ -71,11 +67,10 @@ __getattr__, __dir__ = lazy_names(
         "openfate.table.clicks.shards": "PreparedData",
         "openfate.table.encoder": "Encoder",
         "openfate.table.expressions": "Expression parse",
-        "openfate.table.frame": "Table read_table text_of",
+        "openfate.table.fields": "Field",
+        "openfate.table.frame": "Table column_of read_table text_of",
         "openfate.table.multihot": "MultiHot",
-        "openfate.table.policies": "Policies Policy",
         "openfate.table.read": "RowFile plain_types",
-        "openfate.table.schema": "Field Schema",
-        "openfate.table.values": "column_of",
+        "openfate.table.schema": "Schema",
     },
 )

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 import pytest
 from bundle_writer import add_one, make, processes, read, write_for_ever
+from openfate.bank.persistence import write_bundle
 
 from openfate.bank import read_bundle, updating
-from openfate.bank.persistence import write_bundle
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, load
 

@@ -274,8 +274,8 @@ def test_a_large_file_in_parts_is_predicted_as_a_whole(model, later):
     parts = [later[start : start + 17] for start in range(0, len(later), 17)]
     for graph in ("auto", "batch"):
         ahead = model.bank_.lookahead(parts, graph)
-        found = np.concatenate([ahead.outputs(part, "state") for part in parts])
-        close(found, model.bank_.outputs(later, graph))
+        found = np.concatenate([ahead.predict(part, graph="state") for part in parts])
+        close(found, model.bank_.predict(later, graph=graph))
 
 
 def test_the_same_seed_gives_the_same_model(rows, fitted):

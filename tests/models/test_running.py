@@ -72,7 +72,7 @@ def test_only_some_features_may_learn_from_rows():
 def test_a_copy_has_sums_of_its_own():
     model, X = make(4)
     running = RunningFATE(model)
-    running.copied().observe(X)
+    running.copy().observe(X)
     assert not running.sums.counts.any()
 
 

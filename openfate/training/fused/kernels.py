@@ -1,4 +1,4 @@
-"""Triton kernels behind `_triton.py`, and the random bits that all GPU kernels share.
+"""Triton kernels behind `sums`, and the random bits that all GPU kernels share.
 
 Arguments without a type are pointers, numbers or None: Triton compiles for what it is given.  The
 module loads without Triton (`available` tells).

@@ -1,0 +1,485 @@
+"""The bundle: a saved bank as a folder of plain files.  No pickle: reading one runs no code of it.
+
+    schema-<hash>.json          fields, bucket edges: the encoder's header
+    vocabulary-<hash>.parquet   one row a feature, in the order of ids
+    weights-<hash>.safetensors  what training learned
+    state-<hash>.safetensors    running sums of new features
+    meta.json                   format, versions, settings, and the hash of every other file
+
+Files carry the hash of their content in their names, so a new version never touches an old one's;
+`meta.json` is renamed into place last and is the commit point.  A crash before it leaves the old
+bundle whole, a crash after it leaves strays, which the next reader or writer sweeps.
+
+`unpack` makes the parts of a bank from a bundle and checks them against one another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from openfate import __version__
+from openfate.bank.network import Network
+from openfate.bank.wrapped import Wrapped, revive
+from openfate.errors import DataFileError, InputError
+from openfate.files import writing
+from openfate.openworld import LiveEvidence, Pooling, Task
+from openfate.table import Encoder, Policies, Schema
+
+__all__ = [
+    "FORMAT",
+    "Bundle",
+    "Model",
+    "check_free",
+    "plain_classes",
+    "pooling_settings",
+    "read_bundle",
+    "unpack",
+    "updating",
+    "write_bundle",
+]
+
+Model = Network | Wrapped  # what a bank is built on
+
+FORMAT = 1  # raised when an older program could misread what a newer one writes
+
+_SUFFIXES = {
+    "schema": "json",
+    "vocabulary": "parquet",
+    "weights": "safetensors",
+    "state": "safetensors",
+    "estimator": "bin",  # a wrapped model, in a safe format of its own
+}
+_NAME = re.compile(r"(schema|vocabulary|weights|state|estimator)-[0-9a-f]{16}\.[a-z]+")
+_TEMPORARY = re.compile(r"\.(meta\.json|[a-z]+-[0-9a-f]{16}\.[a-z]+)\.[0-9a-f]{32}")
+_META_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What a bundle holds, as plain values; what they mean is the bank's business.
+
+    Parameters
+    ----------
+    schema, vocabulary
+        The two parts of an encoder.
+    weights, state
+        Arrays by name.
+    meta
+        Values for JSON: kind, parameters, classes, metrics.
+    estimator
+        The bytes of a wrapped model, if there is one.
+    """
+
+    schema: dict[str, Any]
+    vocabulary: pl.DataFrame
+    weights: dict[str, NDArray[Any]]
+    state: dict[str, NDArray[Any]]
+    meta: dict[str, Any] = field(default_factory=dict)
+    estimator: bytes | None = None
+
+
+def write_bundle(bundle: Bundle, path: str | Path, *, overwrite: bool = False) -> None:
+    """Write a bundle, whole or not at all.
+
+    Parameters
+    ----------
+    path
+        A folder; its parent must be there.
+    overwrite
+        Whether a bundle that is there already may be replaced.  Anything else never is.
+
+    Raises
+    ------
+    InputError
+        Where the path is taken.
+    DataFileError
+        Where it cannot be written; the old bundle is whole.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> bundle = Bundle({}, pl.DataFrame(), {"W": np.zeros((2, 3))}, {}, {"kind": "example"})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_bundle(bundle, Path(folder) / "model")
+    ...     read_bundle(Path(folder) / "model").weights["W"].shape
+    (2, 3)
+    """
+    path = Path(path)
+    # WHY: everything is turned into bytes before the folder is touched.
+    contents = _contents(bundle)
+    check_free(path, overwrite)
+    with updating(path):
+        check_free(path, overwrite)  # another writer may have been faster
+        files = {}
+        for role, content in contents.items():
+            sha256 = hashlib.sha256(content).hexdigest()
+            name = f"{role}-{sha256[:16]}.{_SUFFIXES[role]}"
+            if not _holds(path / name, content):
+                with writing(path / name) as file:
+                    file.write(content)
+            files[role] = {"name": name, "sha256": sha256, "bytes": len(content)}
+        _sync_folder(path)  # the files' names must be on disk before meta.json speaks of them
+        with writing(path / "meta.json") as file:
+            file.write(_meta_text(bundle.meta, files).encode())
+        _sync_folder(path)
+        _sweep(path, files)
+
+
+def read_bundle(path: str | Path) -> Bundle:
+    """Read a bundle and verify it: names, sizes and hashes of all files.
+
+    Raises
+    ------
+    DataFileError
+        Where there is none, or it is truncated, changed, foreign or of a newer format.
+    """
+    path = Path(path)
+    for _ in range(5):
+        meta = _read_meta(path)
+        try:
+            contents = {role: _read_file(path, role, entry) for role, entry in _files(path, meta)}
+        except FileNotFoundError as error:
+            # A writer may have replaced the bundle between the two reads: look again.
+            if _read_meta(path)["digest"] == meta["digest"]:
+                name = Path(error.filename).name
+                raise DataFileError(
+                    f"{path}: the bundle's file {name} is missing; restore it, or fit again."
+                ) from None
+        else:
+            _sweep_if_free(path)
+            return _parse(path, meta, contents)
+    raise DataFileError(f"{path}: the bundle changes all the time; stop its writers and try again.")
+
+
+# ---- locking -----------------------------------------------------------------------------------
+
+_held: dict[tuple[int, Path], int] = {}
+_held_lock = threading.Lock()
+
+
+@contextmanager
+def updating(path: str | Path) -> Iterator[None]:
+    """Hold a bundle from reading it to writing it, so that no other writer's change is lost.
+
+    A second process waits.  Within one thread of work it may be nested.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, updating(folder), updating(folder):
+    ...     pass
+    """
+    path = Path(path)
+    key = (threading.get_ident(), path.absolute())
+    with _held_lock:
+        nested = key in _held
+        _held[key] = _held.get(key, 0) + 1
+    try:
+        if nested:
+            yield
+        else:
+            with _open_lock(path) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield
+    finally:
+        with _held_lock:
+            _held[key] -= 1
+            if not _held[key]:
+                del _held[key]
+
+
+def _open_lock(path: Path) -> io.TextIOWrapper:
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.absolute().parent}; make it first.")
+    try:
+        path.mkdir(exist_ok=True)
+        return (path / ".lock").open("a")
+    except OSError as error:
+        raise DataFileError(f"{path}: cannot be written ({error.strerror}).") from None
+
+
+def _sweep_if_free(path: Path) -> None:
+    """Remove strays unless a writer is at work, or the folder is not ours to change."""
+    with suppress(OSError), (path / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _sweep(path, _read_meta(path)["files"])
+
+
+def _sweep(path: Path, files: dict[str, Any]) -> None:
+    current = {entry["name"] for entry in files.values()}
+    for file in path.iterdir():
+        stray = _NAME.fullmatch(file.name) and file.name not in current
+        if stray or _TEMPORARY.fullmatch(file.name):
+            with suppress(OSError):
+                file.unlink()
+
+
+# ---- writing -----------------------------------------------------------------------------------
+
+
+def _contents(bundle: Bundle) -> dict[str, bytes]:
+    vocabulary = io.BytesIO()
+    bundle.vocabulary.write_parquet(vocabulary, compression="zstd")
+    contents = {
+        "schema": json.dumps(bundle.schema, sort_keys=True, ensure_ascii=False).encode(),
+        "vocabulary": vocabulary.getvalue(),
+        "weights": _tensors(bundle.weights),
+        "state": _tensors(bundle.state),
+    }
+    return contents if bundle.estimator is None else {**contents, "estimator": bundle.estimator}
+
+
+def _tensors(arrays: dict[str, NDArray[Any]]) -> bytes:
+    plain = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
+    content: bytes = safetensors.numpy.save(plain)
+    return content
+
+
+def _meta_text(meta: dict[str, Any], files: dict[str, Any]) -> str:
+    whole = {
+        **meta,
+        "format": FORMAT,
+        "openfate": __version__,
+        "versions": _versions(),
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "files": files,
+    }
+    return json.dumps({**whole, "digest": _digest(whole)}, indent=1, ensure_ascii=False)
+
+
+def _digest(meta: dict[str, Any]) -> str:
+    rest = {name: value for name, value in meta.items() if name != "digest"}
+    text = json.dumps(rest, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in ("torch", "numpy", "polars", "scikit-learn", "safetensors"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def check_free(path: Path, overwrite: bool) -> None:
+    """Refuse a path that a bundle may not be written to."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise InputError(f"{path} is a file; a bundle is a folder: choose another path.")
+    if (path / "meta.json").exists():
+        _read_meta(path, any_format=True)  # a foreign meta.json is not ours to replace
+        if not overwrite:
+            raise InputError(f"{path} holds a bundle already: give overwrite=True to replace it.")
+        return
+    for file in path.iterdir():
+        if not (_NAME.fullmatch(file.name) or _TEMPORARY.fullmatch(file.name)):
+            if file.name == ".lock":
+                continue
+            raise InputError(
+                f"{path} is a folder with other things in it ({file.name}), not a bundle: "
+                "choose another path."
+            )
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    """Whether the file has this content already; its name says so, a torn disk may not."""
+    try:
+        return path.stat().st_size == len(content) and path.read_bytes() == content
+    except OSError:
+        return False
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---- reading -----------------------------------------------------------------------------------
+
+
+def _read_meta(path: Path, any_format: bool = False) -> dict[str, Any]:
+    try:
+        with (path / "meta.json").open("rb") as file:
+            text = file.read(_META_BYTES + 1)
+        meta = json.loads(text) if len(text) <= _META_BYTES else None
+    except (FileNotFoundError, NotADirectoryError):
+        hint = "it has no meta.json" if path.is_dir() else "there is no such folder"
+        raise DataFileError(
+            f"{path} is not a bundle: {hint}; make one with `openfate fit` or save."
+        ) from None
+    except OSError as error:
+        raise DataFileError(f"{path}: meta.json cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError):
+        meta = None
+    if not isinstance(meta, dict) or not isinstance(meta.get("format"), int):
+        raise DataFileError(f"{path}: meta.json is not that of a bundle, or it is damaged.")
+    if meta["format"] > FORMAT and not any_format:
+        raise DataFileError(
+            f"{path} has the format {meta['format']} of OpenFATE {meta.get('openfate')}; this is "
+            f"{__version__}, which reads formats up to {FORMAT}: upgrade OpenFATE."
+        )
+    if meta.get("digest") != _digest(meta):
+        raise DataFileError(f"{path}: meta.json was changed or damaged; restore it, or fit again.")
+    return meta
+
+
+def _files(path: Path, meta: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Entries of meta.json with names that cannot lead out of the folder."""
+    files = meta.get("files")
+    needed = {"schema", "vocabulary", "weights", "state"}
+    if not isinstance(files, dict) or not needed <= files.keys() <= _SUFFIXES.keys():
+        raise DataFileError(f"{path}: meta.json does not name the bundle's files; it is damaged.")
+    for role, entry in files.items():
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.startswith(role):
+            raise DataFileError(f"{path}: meta.json names {name!r} as its {role}; it is damaged.")
+    return list(files.items())
+
+
+def _read_file(path: Path, role: str, entry: dict[str, Any]) -> bytes:
+    try:
+        content: bytes = (path / entry["name"]).read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataFileError(f"{path / entry['name']}: cannot be read ({error.strerror}).") from None
+    if hashlib.sha256(content).hexdigest() != entry.get("sha256"):
+        raise DataFileError(
+            f"{path}: the {role} file {entry['name']} is truncated or was changed "
+            f"({len(content)} bytes, its hash differs); restore it, or fit again."
+        )
+    return content
+
+
+def _parse(path: Path, meta: dict[str, Any], contents: dict[str, bytes]) -> Bundle:
+    try:
+        return Bundle(
+            schema=json.loads(contents["schema"]),
+            vocabulary=pl.read_parquet(io.BytesIO(contents["vocabulary"])),
+            weights=safetensors.numpy.load(contents["weights"]),
+            state=safetensors.numpy.load(contents["state"]),
+            meta=meta,
+            estimator=contents.get("estimator"),
+        )
+    except (ValueError, RecursionError, SafetensorError, pl.exceptions.PolarsError) as error:
+        raise DataFileError(f"{path}: the bundle cannot be read ({error}).") from None
+
+
+# ---- the parts of a bank -----------------------------------------------------------------------
+
+_WRITTEN_BY_BUNDLE = {
+    *("format", "openfate", "versions", "written", "files", "digest"),
+    *("classes", "embeddings", "policies", "exclude", "overrides"),
+    *("pooling", "batch_pooling"),
+    *("task", "target_scale", "backbone", "extrapolator", "recompose"),
+    *("n_observed", "numbers", "estimator_format"),
+}
+
+
+def unpack(bundle: Bundle, source: str) -> tuple[dict[str, Any], NDArray[np.float64], int]:
+    """The arguments of a `FeatureBank`, the rows (D',) of each feature, and the number of rows.
+
+    Raises
+    ------
+    DataFileError
+        Where the parts do not fit together; it names the `source`.
+    """
+    meta = bundle.meta
+    try:
+        encoder, model = Encoder.from_parts(bundle.schema, bundle.vocabulary), _model_in(bundle)
+        arguments = {
+            "encoder": encoder,
+            "model": model,
+            "classes": list(meta["classes"]),
+            "embeddings": bool(meta["embeddings"]),
+            "evidence": _evidence_in(bundle, model.task),
+            "policies": Policies.from_dict(meta["policies"]),
+            "exclude": tuple(meta["exclude"]),
+            "overrides": Schema.from_json(meta["overrides"]),
+            "meta": {k: v for k, v in meta.items() if k not in _WRITTEN_BY_BUNDLE},
+        }
+        rows = np.array(bundle.state["rows"], dtype=np.float64)
+        n_rows = int(bundle.state["n_rows"][0])
+    except (InputError, KeyError, TypeError, RuntimeError, ValueError) as error:
+        raise DataFileError(
+            f"{source}: the parts of the bundle do not fit together ({error})."
+        ) from None
+    if not model.n_observed <= len(rows) <= encoder.n_features:
+        raise DataFileError(
+            f"{source}: the vocabulary has {encoder.n_features} features, the weights "
+            f"{model.n_observed} and the state {len(rows)}; it is damaged."
+        )
+    return arguments, rows, n_rows
+
+
+def _model_in(bundle: Bundle) -> Model:
+    meta = bundle.meta
+    if bundle.estimator is None:
+        return Network.from_arrays(bundle.weights, bundle.state, meta)
+    estimator = revive(meta["estimator_format"], bundle.estimator, meta["classes"])
+    columns, numbers, n_observed = meta["columns"], meta["numbers"], int(meta["n_observed"])
+    return Wrapped(estimator, columns, n_observed, meta["task"], numbers)
+
+
+def _evidence_in(bundle: Bundle, task: Task) -> LiveEvidence | None:
+    if "pooling" not in bundle.meta:
+        return None
+    arrays = {
+        name.removeprefix("evidence."): array
+        for name, array in bundle.state.items()
+        if name.startswith("evidence.")
+    }
+    batch = bundle.meta.get("batch_pooling")  # which a bundle has where it is another one
+    poolings = Pooling(**bundle.meta["pooling"]), None if batch is None else Pooling(**batch)
+    return LiveEvidence.from_arrays(arrays, task, *poolings)
+
+
+def pooling_settings(evidence: LiveEvidence) -> dict[str, Any]:
+    """What a bundle's meta keeps of how evidence is weighed."""
+    poolings = {"pooling": evidence.pooling, "batch_pooling": evidence.batch_pooling}
+    found = {name: asdict(pooling) for name, pooling in poolings.items() if pooling is not None}
+    for settings in found.values():
+        if settings["n_sweeps"] == 1:  # WHY: programs that know no sweeps read it too
+            del settings["n_sweeps"]
+    return found
+
+
+def plain_classes(classes: Sequence[Any]) -> list[Any]:
+    """Classes as values that JSON keeps; refuses others.
+
+    Examples
+    --------
+    >>> plain_classes([np.int64(3), "a"])
+    [3, 'a']
+    """
+    plain = [c.item() if isinstance(c, np.generic) else c for c in classes]
+    for name in plain:
+        if not isinstance(name, str | int | float | bool):
+            raise InputError(
+                f"class {name!r} of type {type(name).__name__} cannot be written: "
+                "use strings, numbers or booleans."
+            )
+    return plain

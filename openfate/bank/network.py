@@ -1,0 +1,177 @@
+"""Network: the trained networks of a fit, with their running sums.
+
+N rows, C outputs.  Predictions are probabilities, or numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from openfate.errors import InputError
+from openfate.models import FATE, ContextMap, GraphSAGE, RunningFATE, Sums, make_backbone
+from openfate.openworld import Floats, Task
+from openfate.table import MultiHot, Table
+
+__all__ = ["Arrays", "Fields", "Network"]
+
+Arrays = dict[str, NDArray[Any]]
+Fields = NDArray[np.integer] | None  # (D',) the field of each feature
+
+
+class Network:
+    """FATE models of one fit, whose predictions are averaged, with their running sums.
+
+    Parameters
+    ----------
+    members
+        One or more, over the same features.
+    task
+        What the outputs are.
+    target_scale
+        Of regression: the mean and the deviation that standardised the target.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[RunningFATE],
+        task: Task,
+        target_scale: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        self.members, self.target_scale = list(members), target_scale
+        self.task: Task = task
+
+    @property
+    def n_observed(self) -> int:
+        """D."""
+        return self.members[0].n_observed
+
+    @property
+    def n_fields(self) -> int | None:
+        """Of networks that sum fields apart: how many they know; a new column is none of them."""
+        return self.members[0].backbone.n_fields
+
+    def predict(self, X: MultiHot, field_of: Fields = None, drop_new: bool = True) -> Floats:
+        """Predictions (N, C): the mean over the members, from trained features or from all."""
+        parts = [self._finish(m.logits(X, field_of, drop_new)) for m in self.members]
+        return np.asarray(np.mean(parts, axis=0)) if len(parts) > 1 else parts[0]
+
+    def predict_both(
+        self,
+        table: Table,  # what a wrapped model predicts from
+        X: MultiHot,
+        field_of: Fields,
+        *,
+        use_new: bool = False,
+        joined: NDArray[np.bool_] | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Predictions (N, C) without new features, and with them where `use_new`.
+
+        Parameters
+        ----------
+        joined
+            (D',) features for which the rows themselves count too, as if they had been observed.
+        """
+        P0 = self.predict(X, field_of)
+        if not use_new:
+            return P0, P0
+        network = self if joined is None else self.copy()
+        if joined is not None:
+            network.observe(X, joined)
+        return P0, network.predict(X, field_of, drop_new=False)
+
+    def _finish(self, logits: Floats) -> Floats:
+        """Logits (N, C) -> what the task predicts: probabilities, or numbers."""
+        if self.task == "regression":
+            mean, deviation = self.target_scale
+            return logits * deviation + mean
+        if self.task == "multiclass":
+            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+            return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        p = torch.from_numpy(logits).sigmoid().numpy()
+        return p if self.task == "multilabel" else np.concatenate([1 - p, p], axis=1)
+
+    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
+        """Add rows to the sums of every member."""
+        for member in self.members:
+            member.observe(X, only)
+
+    def copy(self) -> Network:
+        """A copy with sums of its own."""
+        return Network([m.copy() for m in self.members], self.task, self.target_scale)
+
+    # ---- bundles -------------------------------------------------------------------------------
+
+    def weights(self) -> Arrays:
+        """``0.W``, ``0.backbone.layers.0.weight``, ... for member 0, and so on."""
+        weights: Arrays = {}
+        for at, member in enumerate(self.members):
+            weights[f"{at}.W"] = member.W.cpu().numpy()
+            for part in ("backbone", "extrapolator"):
+                module = getattr(member, part)
+                if module is not None:
+                    for name, tensor in module.state_dict().items():
+                        number = tensor.float() if tensor.is_floating_point() else tensor
+                        weights[f"{at}.{part}.{name}"] = number.cpu().numpy()
+        return weights
+
+    def state(self) -> Arrays:
+        """Copies of the counts and sums of each member: rows are added to these in place."""
+        state: Arrays = {}
+        for at, member in enumerate(self.members):
+            state[f"{at}.counts"] = member.sums.counts.copy()
+            state[f"{at}.messages"] = member.sums.messages.copy()
+        return state
+
+    def settings(self) -> dict[str, Any]:
+        """What a bundle's meta keeps to make it again."""
+        extrapolator = self.members[0].extrapolator
+        return {
+            "task": self.task,
+            "target_scale": list(self.target_scale),
+            "backbone": self.members[0].backbone.about(),
+            "extrapolator": None if extrapolator is None else extrapolator.options(),
+            "recompose": self.members[0].recompose,
+        }
+
+    @classmethod
+    def from_arrays(cls, weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Network:
+        """The networks that were taken apart; raises where the parts do not fit together."""
+        n_members = sum(name.endswith(".W") for name in weights)
+        members = [
+            _member(_under(weights, f"{at}."), _under(state, f"{at}."), settings)
+            for at in range(n_members)
+        ]
+        if not members or len({m.n_observed for m in members}) > 1:
+            raise InputError("the members of the network have different features, or are none.")
+        mean, deviation = settings["target_scale"]
+        return cls(members, settings["task"], (float(mean), float(deviation)))
+
+
+def _under(arrays: Arrays, prefix: str) -> Arrays:
+    return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
+
+
+def _member(weights: Arrays, state: Arrays, settings: dict[str, Any]) -> RunningFATE:
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    options = settings["extrapolator"]
+    with torch.device("meta"):  # WHY: sizes that the file tells allocate nothing before they fit
+        backbone = make_backbone(**settings["backbone"])
+        extrapolator = None if options is None else _extrapolator(backbone.width, **options)
+        model = FATE(len(tensors["W"]), backbone, extrapolator, recompose=settings["recompose"])
+    model.load_state_dict(tensors, assign=True)
+    sums = Sums(state["counts"].copy(), state["messages"].copy())
+    shape = (len(sums.counts), backbone.width)
+    good = sums.messages.shape == shape and len(sums.counts) >= len(model.W)
+    if not good or {sums.counts.dtype, sums.messages.dtype} != {np.dtype(np.float64)}:
+        raise InputError(f"sums have the shape {sums.messages.shape} for the width {shape[1]}.")
+    return RunningFATE(model, sums)
+
+
+def _extrapolator(width: int, name: str = "sage", **options: Any) -> GraphSAGE | ContextMap:
+    """What `options` of one told; bundles name an extrapolator since there are two."""
+    return ContextMap(width, **options) if name == "context" else GraphSAGE(width, 2, **options)

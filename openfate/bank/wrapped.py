@@ -1,0 +1,305 @@
+"""Wrapped: a fitted model of somebody else's, and the file formats that it is written in.
+
+Formats run no code when they are read: LightGBM, CatBoost and XGBoost have text or JSON formats of
+their own; scikit-learn's estimators go through skops, which refuses types that it does not trust.
+Anything else is refused: never pickle.
+
+N rows, C outputs.  Predictions are probabilities, or numbers.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from openfate.bank.network import Arrays, Fields
+from openfate.errors import DataFileError, InputError
+from openfate.openworld import Floats, Task
+from openfate.table import MultiHot, Table
+
+__all__ = ["Wrapped", "dump", "native_columns", "revive"]
+
+Predict = Callable[[Any], Any]  # rows -> probabilities or numbers
+
+
+class Wrapped:
+    """A fitted model of somebody else's, over the columns that it was trained with.
+
+    Parameters
+    ----------
+    estimator
+        Has `predict_proba` (or `predict` for numbers).
+    columns
+        Names of the training columns, in order; empty for arrays.
+    n_observed
+        D: features of the training rows.
+    task
+        What its outputs are.
+    numbers
+        Those of the columns that hold numbers.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        columns: Sequence[str],
+        n_observed: int,
+        task: Task,
+        numbers: Sequence[str] = (),
+    ) -> None:
+        self.estimator, self.columns, self.numbers = estimator, list(columns), list(numbers)
+        self.task: Task = task
+        self._n_observed = n_observed
+
+    @property
+    def n_observed(self) -> int:
+        """D."""
+        return self._n_observed
+
+    def predict_both(
+        self,
+        table: Table,
+        X: MultiHot,
+        field_of: Fields,
+        *,
+        use_new: bool = False,
+        joined: NDArray[np.bool_] | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Predictions (N, C) of the wrapped model, twice: new features are not its business."""
+        P0 = self._predict_table(table)
+        return P0, P0
+
+    def _predict_table(self, table: Table) -> Floats:
+        if not table.n_rows:
+            return np.empty((0, self.n_outputs))
+        rows = self._known_columns(table.native) if self.columns else native_columns(table)
+        missing = [name for name in self.columns if name not in table.columns]
+        try:
+            return self.predict(rows)
+        except Exception as error:
+            if not missing:
+                raise
+            raise InputError(
+                f"the wrapped model cannot predict without the column {missing[0]!r} ({error}): "
+                "give it, or wrap a model that takes missing values."
+            ) from None
+
+    def predict(self, rows: Any) -> Floats:
+        """(N, C) of rows with the very columns that the model was trained with."""
+        if self.task == "regression":
+            numbers = np.asarray(self.estimator.predict(rows), np.float64)
+            return numbers.reshape(len(numbers), -1)
+        p = self.estimator.predict_proba(rows)
+        if isinstance(p, list):  # one (N, 2) array for each label
+            p = np.stack([part[:, 1] for part in p], axis=1)
+        return np.asarray(p, np.float64)
+
+    @property
+    def n_outputs(self) -> int:
+        """C."""
+        if self.task == "regression":
+            return 1
+        return len(self.estimator.classes_)
+
+    def _known_columns(self, native: Any) -> Any:
+        """The training columns of a frame, in their order; what is missing is empty."""
+        frame = nw.from_native(native, eager_only=True)
+        empty = [
+            nw.lit(float("nan") if name in self.numbers else None).alias(name)
+            for name in self.columns
+            if name not in frame.columns
+        ]
+        frame = frame.with_columns(*empty)
+        return frame.select(self.columns).to_native()
+
+    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
+        """Nothing to learn: evidence is kept by the bank."""
+
+    def copy(self) -> Wrapped:
+        """Itself: it has no state."""
+        return self
+
+    def weights(self) -> Arrays:
+        """None: its own file holds them."""
+        return {}
+
+    def state(self) -> Arrays:
+        """None."""
+        return {}
+
+    def settings(self) -> dict[str, Any]:
+        """What a bundle's meta keeps to make it again."""
+        return {
+            "task": self.task,
+            "columns": self.columns,
+            "numbers": self.numbers,
+            "n_observed": self.n_observed,
+        }
+
+
+def native_columns(table: Table) -> Any:
+    """The rows as they were given, without the columns that are not used.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = Table(1, {"x1": pl.Series([5])}, np.array([[4, 5]]))  # x0 is not used
+    >>> native_columns(table)
+    array([[5]])
+    """
+    if not isinstance(table.native, np.ndarray):
+        frame = nw.from_native(table.native, eager_only=True)
+        return frame.select(*table.columns).to_native()
+    # Columns of an array are named by their place (`openfate.estimators.inputs`): x0, x1, ...
+    places = [int(name.removeprefix("x")) for name in table.columns]
+    return table.native if len(places) == table.native.shape[1] else table.native.take(places, 1)
+
+
+# ---- file formats ------------------------------------------------------------------------------
+
+# What skops does not trust by itself and is plain data: trees, and types of numbers.
+_TRUSTED = [
+    "numpy.dtype",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.tree._tree.Tree",
+]
+
+
+def dump(estimator: Any) -> tuple[str, bytes]:
+    """Write a fitted model: the name of the format, and the bytes.
+
+    Raises
+    ------
+    InputError
+        Where there is no safe format for it.
+    """
+    if isinstance(estimator, _Revived):
+        return estimator.format, estimator.content
+    package = type(estimator).__module__.partition(".")[0]
+    if package in _BOOSTERS:
+        return package, _BOOSTERS[package][0](estimator)
+    return "skops", _dump_skops(estimator)
+
+
+def revive(name: str, content: bytes, classes: list[Any]) -> Any:
+    """Read what `dump` wrote: an object with `predict_proba` and `classes_`, or `predict`.
+
+    Raises
+    ------
+    DataFileError
+        Where the format is unknown, its package is not there, or types in it are not trusted.
+    """
+    if name == "skops":
+        return _revive_skops(content)
+    if name not in _BOOSTERS:
+        raise DataFileError(f"a wrapped model of the format {name!r} is not known.")
+    return _Revived(name, content, classes)
+
+
+class _Revived:
+    """A booster that was read back: it predicts, and is written as it was read."""
+
+    def __init__(self, name: str, content: bytes, classes: list[Any]) -> None:
+        self.format, self.content, self.classes_ = name, content, np.array(classes)
+        try:
+            self._predict = _BOOSTERS[name][1](content, classes)
+        except ImportError:
+            raise DataFileError(f"the wrapped model needs {name}: pip install {name}.") from None
+        except Exception as error:
+            raise DataFileError(f"the wrapped model cannot be read ({error}).") from None
+
+    def __reduce__(self) -> Any:
+        return _Revived, (self.format, self.content, self.classes_.tolist())
+
+    def predict(self, X: Any) -> Any:
+        """Numbers (N,)."""
+        return self._predict(X)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities (N, C)."""
+        p = np.asarray(self._predict(X))
+        return np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
+
+
+def _dump_lightgbm(estimator: Any) -> bytes:
+    return str(estimator.booster_.model_to_string(num_iteration=-1)).encode()
+
+
+def _revive_lightgbm(content: bytes, classes: list[Any]) -> Predict:
+    import lightgbm
+
+    booster = lightgbm.Booster(model_str=content.decode())
+    return lambda X: booster.predict(X)
+
+
+def _dump_catboost(estimator: Any) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.cbm"
+        estimator.save_model(str(path), format="cbm")
+        return path.read_bytes()
+
+
+def _revive_catboost(content: bytes, classes: list[Any]) -> Predict:
+    import catboost
+
+    model = catboost.CatBoostClassifier() if classes else catboost.CatBoostRegressor()
+    model.load_model(blob=content, format="cbm")
+    return lambda X: model.predict_proba(X) if classes else model.predict(X)
+
+
+def _dump_xgboost(estimator: Any) -> bytes:
+    return bytes(estimator.get_booster().save_raw("json"))
+
+
+def _revive_xgboost(content: bytes, classes: list[Any]) -> Predict:
+    import xgboost
+
+    model = xgboost.XGBClassifier() if classes else xgboost.XGBRegressor()
+    model.load_model(bytearray(content))
+    return lambda X: model.predict_proba(X) if classes else model.predict(X)
+
+
+_BOOSTERS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, list[Any]], Predict]]] = {
+    "lightgbm": (_dump_lightgbm, _revive_lightgbm),
+    "catboost": (_dump_catboost, _revive_catboost),
+    "xgboost": (_dump_xgboost, _revive_xgboost),
+}
+
+
+def _dump_skops(estimator: Any) -> bytes:
+    name = type(estimator).__name__
+    try:
+        import skops.io
+    except ImportError:
+        raise InputError(
+            f"{name} is written with skops, which is not installed: pip install skops."
+        ) from None
+    try:
+        content: bytes = skops.io.dumps(estimator)
+        found = skops.io.get_untrusted_types(data=content)
+    except Exception as error:
+        raise InputError(f"{name} has no safe file format ({error}); keep it in memory.") from None
+    untrusted = [name for name in found if name not in _TRUSTED]
+    if untrusted:
+        raise InputError(
+            f"{name} holds the types {', '.join(untrusted[:3])}, which are not safe to read back: "
+            "write that model yourself, and wrap it again after loading."
+        )
+    return content
+
+
+def _revive_skops(content: bytes) -> Any:
+    try:
+        import skops.io
+    except ImportError:
+        raise DataFileError("the wrapped model needs skops: pip install skops.") from None
+    try:
+        return skops.io.loads(content, trusted=_TRUSTED)
+    except Exception as error:
+        raise DataFileError(f"the wrapped model cannot be read ({error}).") from None

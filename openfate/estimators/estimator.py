@@ -1,0 +1,349 @@
+"""What all estimators share: reading X, and everything that a fitted one does with its bank.
+
+Named frames are open: columns may be new, missing or in another order.  Arrays have no names, so
+their columns are known by place and their number is strict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from openfate.bank import FeatureBank, Floats, Graph, Use, contributions
+from openfate.errors import InputError
+from openfate.estimators.target import Target, read_classes, read_labels, read_numbers
+from openfate.estimators.usage import measure_new_share
+from openfate.table import Encoder, Policies, Schema, SchemaReport, Table, column_of, read_table
+
+__all__ = ["BankClassifier", "BankEstimator", "BankRegressor", "unchanged_on_error"]
+
+
+class BankEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose `fit` makes a `FeatureBank`.
+
+    A subclass has the parameters `schema`, `exclude`, `hidden_share`, `random_state`,
+    `new_columns`, `new_values` and `missing_columns`, and a `_fit`.
+    """
+
+    bank_: FeatureBank
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+    def _store(self, values: Mapping[str, Any]) -> None:
+        """Keep parameters as they are given, as scikit-learn wants it."""
+        for name in self._get_param_names():
+            setattr(self, name, values[name])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        return tags
+
+    # ---- fitting -------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        unlabelled: Any = None,
+    ) -> Self:
+        """Learn from labelled rows.
+
+        Parameters
+        ----------
+        X
+            A pandas, polars or pyarrow frame, or an array (N, d).
+        y
+            (N,) classes of any type or numbers; of `FATEClassifier` also (N, K) labels of 0 and 1.
+        sample_weight
+            (N,) how much each row counts.
+        unlabelled
+            Rows such as those to predict, with the columns and values that are new in them.  They
+            tell the probe how much is new (the parameter `hidden_share`, where that is None), and
+            are used for nothing else: nothing is trained on them.
+        """
+        with unchanged_on_error(self):
+            table = self._read(X, reset=True)
+            target = self._read_target(y, table.n_rows)
+            # WHY: a named target must not come in as a feature later.
+            name = getattr(y, "name", None)
+            is_new = isinstance(name, str) and name and name not in table.columns
+            self._target_name = (str(name),) if is_new else ()
+            later = None if unlabelled is None else self._read(unlabelled)
+            return self._fit(table, target, sample_weight, later)
+
+    def _read_target(self, y: Any, n_rows: int) -> Target:
+        raise NotImplementedError
+
+    def _fit(
+        self,
+        table: Table,
+        target: Target,
+        sample_weight: ArrayLike | None,
+        unlabelled: Table | None,
+    ) -> Self:
+        raise NotImplementedError
+
+    def _read(self, X: Any, *, reset: bool = False) -> Table:
+        """Read a frame or an array; `reset` in fit, where the estimator learns names and width.
+
+        Raises
+        ------
+        InputError, ValueError, TypeError
+            For duplicate names, no rows, arrays of another width, infinite numbers, sparse
+            matrices.
+        """
+        if not _has_names(X):
+            array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
+            columns = {f"x{at}": _cells(f"x{at}", cells) for at, cells in enumerate(array.T)}
+            return Table(len(array), columns, array)
+        if not reset and not hasattr(self, "feature_names_in_"):
+            raise InputError(
+                "it was fitted with an array, whose columns have no names, and now gets a frame "
+                "with names: give an array of the same width, or fit with a frame."
+            )
+        table = read_table(X)
+        if reset:
+            if not table.n_rows:
+                raise InputError("the frame has 0 sample(s): a minimum of 1 row is required.")
+            if not table.columns:
+                raise InputError("the frame has 0 feature(s): a minimum of 1 column is required.")
+            self.feature_names_in_ = np.array(list(table.columns), dtype=object)
+            self.n_features_in_ = len(table.columns)
+        return table
+
+    def _expect_share(self, encoder: Encoder, unlabelled: Table | None) -> float | None:
+        """The share of cells that will be new: the parameter, or what unlabelled rows tell."""
+        if self.hidden_share is not None or unlabelled is None:
+            return None if self.hidden_share is None else float(self.hidden_share)
+        left_out = {*self._excluded, *self._target_name}
+        table = unlabelled.select(name for name in unlabelled.columns if name not in left_out)
+        numeric = getattr(self, "numeric", "buckets")
+        return measure_new_share(encoder, table, self._policies, self._overrides, numeric)
+
+    @property
+    def _policies(self) -> Policies:
+        return Policies(self.new_columns, self.new_values, self.missing_columns)
+
+    @property
+    def _overrides(self) -> Schema:
+        return self.schema if isinstance(self.schema, Schema) else Schema(self.schema or ())
+
+    @property
+    def _excluded(self) -> tuple[str, ...]:
+        name = self.exclude
+        if isinstance(name, str):
+            raise InputError(f"exclude={name!r} is a string: give a list of columns, [{name!r}].")
+        return tuple(name)
+
+    def _draw_seed(self) -> int:
+        """Draw a seed from what scikit-learn takes: None, an integer or a generator."""
+        try:
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError:
+            raise InputError(
+                f"random_state={self.random_state!r}: choose an integer from 0 to 2**32 - 1, a "
+                "numpy.random.RandomState or None."
+            ) from None
+
+    # ---- using the bank ------------------------------------------------------------------------
+
+    def _open(self, X: Any) -> Table:
+        check_is_fitted(self, "bank_")
+        return self._read(X)
+
+    def _predict(self, X: Any, graph: Graph, new_features: Use) -> Floats:
+        table = self._open(X)
+        return self.bank_.predict(
+            table, graph=graph, new_features=new_features, policies=self._policies
+        )
+
+    def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
+        """Let rows teach the model what is new in them; nothing is trained.
+
+        New columns and values get an id, and from then on what is known of them is computed from
+        all the rows that had them.  Labels, where they come later, sharpen it: what happened is
+        compared with what the model expected.  This changes the model (prediction never does); a
+        frame that raises an error leaves it as it was.
+
+        Parameters
+        ----------
+        X
+            Rows, with or without new columns.
+        y
+            Their labels, as in `fit`, if they are known.
+        seen
+            Whether these rows were observed before, when they had no labels.
+        """
+        table = self._open(X)
+        labels = None if y is None else read_labels(y, table.n_rows, self.bank_).outcomes
+        self.bank_.observe(table, labels, seen=seen, policies=self._policies)
+        return self
+
+    def schema_report(self, X: Any) -> SchemaReport:
+        """Which columns and values of `X` are new, missing or known, and what is done with each.
+
+        Printable, a small table in a notebook, and ``.to_dict()`` for programs.
+        """
+        table = self._open(X)
+        return self.bank_.schema_report(table, policies=self._policies)
+
+    def explain(self, X: Any, graph: Graph = "auto", rows: Sequence[int] | None = None) -> Any:
+        """Which features pushed each row's prediction; new ones are marked.
+
+        The effect of a feature is that of leaving it out: the log-odds of the predicted class
+        (binary: of the second class; regression: the number) with it minus without it.  Of a
+        wrapped model only new features are told: the known ones are its own business.
+
+        Parameters
+        ----------
+        X, graph
+            As in prediction.  What is known of a feature that no earlier row had comes from the
+            rows of the call: explain a row together with those it was predicted with.
+        rows
+            Places of the rows to explain; all by default.
+
+        Returns
+        -------
+            A frame of the kind of `X` (polars for arrays) with the columns row, output, field,
+            value, new and effect, one line for each feature of each row.
+        """
+        table = self._open(X)
+        columns = contributions(self.bank_, table, graph, rows, policies=self._policies)
+        native = nw.from_native(X, pass_through=True)
+        backend = native.implementation if isinstance(native, nw.DataFrame) else "polars"
+        return nw.from_dict(columns, backend=backend).to_native()
+
+    # ---- bundles -------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write a bundle: a folder of plain files that `load` reads without the training data.
+
+        Parameters
+        ----------
+        path
+            The folder; one that is there needs `overwrite`.
+
+        Raises
+        ------
+        InputError
+            Where the path is taken, or a wrapped model has no format that is safe to read back.
+        """
+        check_is_fitted(self, "bank_")
+        self.bank_.save(path, overwrite=overwrite)
+
+    def _describe(self, **more: Any) -> None:
+        """Let the bank remember what makes this estimator again, and what else a bundle tells."""
+        self.bank_.meta.update(
+            {
+                "kind": type(self).__name__,
+                "columns": getattr(self, "feature_names_in_", np.array([])).tolist(),
+                "n_features_in": self.n_features_in_,
+                "classes_dtype": str(getattr(self, "classes_", np.array([])).dtype),
+                **more,
+            }
+        )
+
+    def _restore(self, bank: FeatureBank) -> Self:
+        """Become the fitted estimator whose bank was read from a bundle."""
+        meta, self.bank_ = bank.meta, bank
+        self.n_features_in_ = int(meta["n_features_in"])
+        if meta["columns"]:
+            self.feature_names_in_ = np.array(meta["columns"], dtype=object)
+        if bank.task != "regression":
+            self.classes_ = np.array(bank.classes, dtype=meta["classes_dtype"])
+        return self
+
+
+class BankClassifier(ClassifierMixin, BankEstimator):  # type: ignore[misc]
+    """What classifiers do with their bank."""
+
+    classes_: NDArray[Any]
+
+    def _read_target(self, y: Any, n_rows: int) -> Target:
+        target = read_classes(y, n_rows)
+        self.classes_ = np.array(target.classes)
+        return target
+
+    def predict_proba(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
+        """Probabilities of the classes, in the order of `classes_`; the model is not changed.
+
+        Parameters
+        ----------
+        X
+            Rows; columns may be new, missing or in any order (arrays: as in `fit`).
+        graph
+            What new features are computed from: "state" (training and observed rows), "batch"
+            (those and the rows of `X`), "auto" ("batch" for what the state has never seen).
+        new_features
+            "drop" ignores new features, to see what they are worth.
+
+        Returns
+        -------
+        (N, C), or (N, K) for K labels
+        """
+        return self._predict(X, graph, new_features)
+
+    def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> NDArray[Any]:
+        """The likeliest class of each row, or its labels: (N,) or (N, K); see `predict_proba`."""
+        p = self._predict(X, graph, new_features)
+        if self.bank_.task == "multilabel":
+            return (p > 0.5).astype(np.int64)
+        return np.asarray(self.classes_[p.argmax(axis=1)])
+
+
+class BankRegressor(RegressorMixin, BankEstimator):  # type: ignore[misc]
+    """What regressors do with their bank."""
+
+    def _read_target(self, y: Any, n_rows: int) -> Target:
+        return read_numbers(y, n_rows)
+
+    def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
+        """Numbers (N,); see `FATEClassifier.predict_proba` for `graph` and `new_features`."""
+        return self._predict(X, graph, new_features)[:, 0]
+
+
+@contextmanager
+def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Leave an estimator as it was where a fit fails: no new names around an old model."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def _has_names(X: Any) -> bool:
+    """Whether it is a frame with names of its own; pandas numbers columns that have none."""
+    try:
+        frame = nw.from_native(X, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        return True  # `read_table` says which names they are
+    if isinstance(frame, nw.LazyFrame):
+        raise InputError("a lazy frame cannot be used: call .collect() first.")
+    if not isinstance(frame, nw.DataFrame):
+        return False
+    return not frame.columns or any(isinstance(name, str) for name in frame.columns)
+
+
+def _cells(name: str, cells: NDArray[Any]) -> pl.Series:
+    if cells.dtype.kind == "c":
+        raise InputError(f"Complex data not supported: {name} holds {cells[0]}.")
+    if cells.dtype.kind != "O":
+        column = pl.Series(name, np.ascontiguousarray(cells))
+        return column.fill_nan(None) if column.dtype.is_float() else column
+    return column_of(name, list(cells))

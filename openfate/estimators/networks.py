@@ -1,0 +1,214 @@
+"""Networks as an estimator's parameters describe them: their backbones, how they are trained.
+
+N rows, D features.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from openfate.bank import Network
+from openfate.errors import InputError
+from openfate.models import (
+    BACKBONES,
+    FATE,
+    Backbone,
+    GraphSAGE,
+    RunningFATE,
+    make_backbone,
+    with_fields,
+)
+from openfate.training import AutoSettings, Settings
+
+__all__ = [
+    "few_threads",
+    "grow_members",
+    "make_network",
+    "model_of",
+    "paper_settings",
+    "plain_settings",
+    "plain_value",
+    "read_parameters",
+]
+
+_STRATEGIES = ("auto", "fate", "evidence", "none")
+_FATE_BATCH = 8192
+# Which of an estimator's parameters each backbone takes.
+_TAKES = {"mlp": ("pool",), "dcn": ("pool",), "deepfm": ("linear",), "widedeep": ("linear",)}
+
+
+def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
+    """The parameters as plain values, checked; None stands for what suits the strategy.
+
+    Examples
+    --------
+    >>> from openfate import FATEClassifier
+    >>> read_parameters(FATEClassifier(width=np.int64(8))).width
+    8
+    """
+    params = estimator.get_params(deep=False)
+    p = SimpleNamespace(**{name: plain_value(value) for name, value in params.items()})
+    if p.strategy not in _STRATEGIES:
+        words = ", ".join(map(repr, _STRATEGIES))
+        raise InputError(f"strategy={p.strategy!r} is unknown: choose one of {words}.")
+    p.hidden = _sizes(p.hidden)
+    for name in ("width", "epochs", "batch_size", "patience", "n_members", "n_draws"):
+        _check_number(name, getattr(p, name), 1, int)
+    for name in ("lr", "lr_extrapolator", "weight_decay"):
+        _check_number(name, getattr(p, name), 0)
+    if p.lr == 0:
+        raise InputError("lr=0: nothing would be learned; choose a number above 0.")
+    for size in p.hidden or ():
+        _check_number("hidden", size, 1, int)
+    _check_backbone(p)
+    return p
+
+
+def plain_value(value: Any) -> Any:
+    """Numpy's numbers, as a grid of parameters has them, as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _sizes(hidden: Sequence[int] | None) -> tuple[int, ...] | None:
+    if hidden is None:
+        return None
+    try:
+        return tuple(plain_value(size) for size in hidden)
+    except TypeError:
+        raise InputError(f"hidden={hidden!r}: give a list of widths, such as (64,).") from None
+
+
+def _check_number(name: str, value: Any, least: float, kind: type = float) -> None:
+    if value is None:
+        return
+    is_number = isinstance(value, int | kind) and not isinstance(value, bool)
+    if not is_number or not least <= value < float("inf"):
+        noun = "an integer" if kind is int else "a number"
+        raise InputError(f"{name}={value!r}: choose {noun} from {least:g} up.")
+
+
+def _check_backbone(p: SimpleNamespace) -> None:
+    if p.backbone not in BACKBONES:
+        names = " or ".join(map(repr, BACKBONES))
+        raise InputError(f"backbone={p.backbone!r} is unknown: choose {names}.")
+    for name, usual in (("pool", "sum"), ("linear", "zero")):
+        takes = [key for key, options in _TAKES.items() if name in options]
+        if getattr(p, name) != usual and p.backbone not in takes:
+            raise InputError(
+                f"{name}={getattr(p, name)!r} is not for backbone={p.backbone!r}: leave "
+                f"it at {usual!r}, or choose backbone {' or '.join(map(repr, takes))}."
+            )
+    make_network(p, 1, (1,), 1, np.zeros(1, int))  # WHY: what else is wrong is told before any work
+
+
+def make_network(
+    p: SimpleNamespace,
+    width: int,
+    hidden: Sequence[int],
+    n_outputs: int,
+    field_of: NDArray[np.integer],
+) -> Backbone:
+    """A backbone without BatchNorm and Dropout: tables may be small."""
+    options: dict[str, Any] = {"batch_norm": False, "dropout": 0.0, "hidden": hidden}
+    options |= {name: getattr(p, name) for name in _TAKES[p.backbone]}
+    if p.pool == "field_linear":
+        options["n_fields"] = _n_fields(field_of)
+    return make_backbone(p.backbone, width, n_outputs, **options)
+
+
+def _n_fields(field_of: NDArray[np.integer]) -> int:
+    return int(field_of.max(initial=0)) + 1
+
+
+def paper_settings(p: SimpleNamespace, n_rows: int, *, goes_on: bool) -> Settings:
+    """How the paper's model is trained on so many rows, from a start of its own or going on."""
+    batch_size = None if n_rows <= 2 * _FATE_BATCH else _FATE_BATCH
+    return Settings(
+        n_folds=p.n_folds,
+        drop_edge=p.drop_edge,
+        epochs=p.epochs or 200,
+        lr=p.lr or 1e-2,
+        lr_extrapolator=p.lr_extrapolator,
+        batch_size=p.batch_size or batch_size,
+        patience=p.patience or 20,
+        mixed_precision=p.mixed_precision,
+        loss=p.loss,
+        untrained="leave" if goes_on else "field_mean",
+    )
+
+
+def plain_settings(p: SimpleNamespace, n_rows: int) -> AutoSettings:
+    """How plain networks are made and trained on so many rows."""
+    usual = AutoSettings()
+    return AutoSettings(
+        width=p.width or usual.width,
+        hidden=usual.hidden if p.hidden is None else p.hidden,
+        dropout=p.dropout,
+        n_members=p.n_members,
+        epochs=p.epochs or usual.epochs,
+        patience=p.patience or usual.patience,
+        lr=p.lr or usual.lr,
+        weight_decay=p.weight_decay,
+        # WHY: 64 steps an epoch are enough; larger batches make each row cheaper.
+        batch_size=p.batch_size or min(max(usual.batch_size, n_rows // 64), 4096),
+    )
+
+
+def model_of(member: RunningFATE) -> FATE:
+    """The model of a running one, to be trained on."""
+    backbone = copy.deepcopy(member.backbone).float().requires_grad_()
+    extrapolator = copy.deepcopy(member.extrapolator)
+    if extrapolator is not None:
+        extrapolator = extrapolator.float().requires_grad_()
+    model = FATE(len(member.W), backbone, extrapolator, recompose=member.recompose)
+    with torch.no_grad():
+        model.W.copy_(member.W)
+    return model
+
+
+def grow_members(network: Network, field_of: NDArray[np.integer]) -> list[FATE]:
+    """The models of a network over all features known now, new ones at their extrapolation.
+
+    Parameters
+    ----------
+    field_of
+        (D',) the field of each feature, observed and new.
+    """
+    every, members = np.arange(len(field_of), dtype=np.int32), []
+    for member in network.members:
+        model = model_of(member)
+        backbone = with_fields(model.backbone, _n_fields(field_of))
+        # A `ContextMap` is solved for after training; a GraphSAGE is trained on.
+        extrapolator = model.extrapolator if isinstance(model.extrapolator, GraphSAGE) else None
+        wider = FATE(len(every), backbone, extrapolator, recompose=model.recompose)
+        W = member.embeddings(every, field_of)
+        if model.backbone.n_fields is not None:
+            # WHY: under the zero weights of a new field zero embeddings would stay so for ever.
+            silent = torch.from_numpy(field_of >= model.backbone.n_fields) & ~W.any(1)
+            draw = torch.randn(W.shape, generator=torch.Generator().manual_seed(0))
+            W = torch.where(silent[:, None], 0.1 * draw, W)
+        with torch.no_grad():
+            wider.W.copy_(W)
+        members.append(wider)
+    return members
+
+
+@contextmanager
+def few_threads(work: int) -> Iterator[None]:
+    """One thread for small tensors: they would only wait for one another."""
+    # WHY: on a busy machine two threads took 50 times as long as one for tables of this size.
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1 if work < 1 << 26 else n_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
