@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from openfate_lab.report.paired import difference, paired, signed_ranks
+from openfate_lab.report.difference import compare, difference, signed_ranks
 
 SCORES = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_size=9)
 
@@ -13,7 +13,7 @@ SCORES = st.lists(st.integers(0, 1000).map(lambda n: n / 1000), min_size=2, max_
 @given(SCORES, SCORES)
 def test_a_paired_test_is_scipys(one, other):
     n = min(len(one), len(other))
-    found = paired(dict(enumerate(one)), dict(enumerate(other)))
+    found = compare(dict(enumerate(one)), dict(enumerate(other)))
     differences = [a - b for a, b in zip(one, other, strict=False)]
     assert found.n == n
     assert math.isclose(found.mean, sum(differences) / n, abs_tol=1e-12)
@@ -25,8 +25,8 @@ def test_a_paired_test_is_scipys(one, other):
 
 
 def test_only_seeds_of_both_are_pairs():
-    assert paired({0: 1.0, 1: 0.5}, {1: 0.25, 2: 0.0}).mean == 0.25
-    assert paired({0: 1.0}, {1: 1.0}) is None
+    assert compare({0: 1.0, 1: 0.5}, {1: 0.25, 2: 0.0}).mean == 0.25
+    assert compare({0: 1.0}, {1: 1.0}) is None
 
 
 @pytest.mark.parametrize(

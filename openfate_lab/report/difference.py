@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
-__all__ = ["LEVEL", "Difference", "paired", "signed_ranks"]
+__all__ = ["ABOVE", "BELOW", "Difference", "compare", "difference", "signed_ranks"]
 
 LEVEL = 0.05  # two-sided; the paper's "95 % confidence"
+ABOVE, BELOW = "▲", "▼"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Difference:
         return 1 if self.mean > 0 else -1
 
     @property
+    def mark(self) -> str:
+        """The sign as tables show it."""
+        return {1: ABOVE, -1: BELOW, 0: ""}[self.sign]
+
+    @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval; everything where there are fewer than two pairs."""
         if self.n < 2:
@@ -54,17 +61,17 @@ class Difference:
         return self.mean - half, self.mean + half
 
 
-def paired(one: Mapping[int, float], other: Mapping[int, float]) -> Difference | None:
-    """`one` minus `other` over the seeds that both have; None where there are none.
+def compare(one: Mapping[Any, float], other: Mapping[Any, float]) -> Difference | None:
+    """`one` minus `other` over the keys (seeds, say) that both have; None where there are none.
 
     Examples
     --------
-    >>> found = paired({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.8, 1: 0.69, 2: 0.6, 3: 0.1})
+    >>> found = compare({0: 0.9, 1: 0.8, 2: 0.7}, {0: 0.8, 1: 0.69, 2: 0.6, 3: 0.1})
     >>> round(found.mean, 3), found.n, found.sign
     (0.103, 3, 1)
     """
-    seeds = sorted(set(one) & set(other))
-    return difference([one[seed] - other[seed] for seed in seeds]) if seeds else None
+    keys = sorted(set(one) & set(other))
+    return difference([one[key] - other[key] for key in keys]) if keys else None
 
 
 def difference(values: Sequence[float]) -> Difference:
