@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from openfate.openworld.labels import UseLabels
 
-from openfate.openworld import View, best_label_alpha, label_candidates
+from openfate.openworld import View, label_candidates
+from openfate.openworld.candidates import UseLabels, best_label_alpha
 from openfate.table import MultiHot
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 import pytest
 from bundle_writer import add_one, make, processes, read, write_for_ever
-from openfate.bank.persistence import write_bundle
 
 from openfate.bank import read_bundle, updating
+from openfate.bank.bundle import write_bundle
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, load
 
@@ -107,7 +107,7 @@ def test_meta_that_is_foreign_changed_or_newer_is_refused(tmp_path):
 
 
 def test_meta_cannot_lead_out_of_the_folder(tmp_path):
-    from openfate.bank.persistence import _digest
+    from openfate.bank.bundle import _digest
 
     path = tmp_path / "model"
     write_bundle(make(), path)
