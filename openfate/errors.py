@@ -13,7 +13,10 @@ The command line prints the message on one line and exits with code 2.
 
 from __future__ import annotations
 
-__all__ = ["DataFileError", "InputError", "OpenFATEError", "OpenWorldWarning"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["DataFileError", "InputError", "OpenFATEError", "OpenWorldWarning", "suggest"]
 
 
 class OpenFATEError(Exception):
@@ -30,3 +33,17 @@ class DataFileError(OpenFATEError):
 
 class OpenWorldWarning(UserWarning):
     """A frame that differs from the training rows, where the policies say "warn"."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the known one that looks like it, if any does.
+
+    Examples
+    --------
+    >>> suggest("fates", ["fate", "base"])
+    " Did you mean 'fate'?"
+    >>> suggest("zebra", ["fate", "base"])
+    ''
+    """
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -41,7 +41,7 @@ from openfate_lab.data.datasets import Dataset
 from openfate_lab.data.split import Split
 from openfate_lab.experiments.auto import Ensemble, auto_candidates, fit_auto
 from openfate_lab.experiments.bases import BASES, Base, fit_base
-from openfate_lab.experiments.methods import Novelty, Trial
+from openfate_lab.experiments.uci_methods import Novelty, Trial
 
 __all__ = ["METHODS", "N_DRAWS", "OpenTrial"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,10 +19,10 @@ from matplotlib.figure import Figure
 
 from openfate.errors import DataFileError
 from openfate.records import Between, read_record
-from openfate_lab.experiments.present import save_figure
-from openfate_lab.experiments.runner import write_json
+from openfate_lab.bench import scale
+from openfate_lab.experiments.runner import Experiment
 
-__all__ = ["describe_line", "fit_lines", "plots", "read_measured", "write_report"]
+__all__ = ["Scalability", "describe_line", "fit_lines", "read_measured"]
 
 Row = dict[str, Any]
 BENCHES, SIDES = ("train", "infer"), ("ours", "peer")
@@ -42,13 +43,50 @@ COLOURS = {"ours": "#d62728", "peer": "#1f77b4"}
 NAMES = {"ours": "OpenFATE", "peer": "PyTorch Geometric"}
 
 
+@dataclass(frozen=True)
+class Scalability(Experiment):
+    """Time and memory of a mini-batch against its rows and its fields, with lines fitted.
+
+    Parameters
+    ----------
+    measured
+        What `python -m openfate_lab.bench scale --out FILE` wrote, on a GPU perhaps [default:
+        measure now, on the CPU].
+    """
+
+    summary_file = "scalability.json"
+    measured: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.measured is not None:
+            read_measured(Path(self.measured))
+
+    def summary(self, records: Sequence[Row], methods: Sequence[str] = ()) -> Row:
+        """Lines, and what they were fitted to."""
+        if self.measured is None:
+            measured = scale.bench_scale()
+        else:
+            measured = read_measured(Path(self.measured))
+        keys = ("device", "machine", "threads", "load_average", "commit", "date", "torch", "python")
+        told = {key: measured[key] for key in keys if key in measured}
+        return told | {"rows": fit_lines(measured["rows"]), "measured": measured}
+
+    def figure(self, content: Row, records: Sequence[Row]) -> Figure:
+        """Training above, prediction below; time and memory against rows, then against fields."""
+        return plots(content["measured"], content["rows"])
+
+    def remarks(self, content: Row) -> Sequence[str]:
+        """The lines."""
+        return [describe_line(fit) for fit in content["rows"]]
+
+
 def read_measured(path: Path) -> Row:
     """What `python -m openfate_lab.bench scale --out PATH` wrote."""
     remedy = "give what `python -m openfate_lab.bench scale --out FILE` wrote"
     try:
         measured = cast(Row, read_record(path, MEASURED, remedy))
     except FileNotFoundError:
-        raise DataFileError(f"--measured {path}: there is no such file; {remedy}.") from None
+        raise DataFileError(f"measured={str(path)!r}: there is no such file; {remedy}.") from None
     if not fit_lines(measured["rows"]):
         raise DataFileError(f"{path}: no line can be fitted to fewer than three sizes; {remedy}.")
     return measured
@@ -138,17 +176,3 @@ def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str
     axis.set_title(title, fontsize=9)
     axis.set(xlabel=AGAINST[against][1], ylabel=name, ylim=(0, None))
     axis.grid(alpha=0.3)
-
-
-def write_report(measured: Row, out: Path, command: str) -> list[Path]:
-    """`scalability.json` with lines and what was measured, `.png` and `.svg` with plots."""
-    fits = fit_lines(measured["rows"])
-    paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
-    keys = ("device", "machine", "threads", "load_average", "commit", "date", "torch", "python")
-    told: Row = {key: measured[key] for key in keys if key in measured}
-    about: Row = {"experiment": "scalability", "command": command} | told
-    write_json(paths[0], about | {"rows": fits, "measured": measured})
-    figure = plots(measured, fits)
-    for path in paths[1:]:
-        save_figure(figure, path)
-    return paths

@@ -1,4 +1,4 @@
-"""Speed: ours beside a peer, and how it grows (`openfate experiment scalability`)."""
+"""`openfate bench`: ours beside a peer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from openfate.errors import InputError
 if TYPE_CHECKING:
     from openfate_lab.bench.cases import Bench
 
-__all__ = ["bench", "scalability"]
+__all__ = ["bench"]
 
 bench = typer.Typer(help="Ours beside a peer, in one run, as ratios.", no_args_is_help=True)
 
@@ -81,38 +81,3 @@ def _bench(
         if out is not None:
             print(write_result(result, out), file=sys.stderr)
     print(json.dumps(result) if as_json else describe(result))
-
-
-def scalability(
-    measured: Annotated[
-        Path | None,
-        typer.Option(
-            help="What `python -m openfate_lab.bench scale --out FILE` wrote, on a GPU perhaps "
-            "[default: measure now, on the CPU]."
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("results/scalability"),
-    as_json: Json = False,
-) -> None:
-    """Time and memory of a mini-batch against its rows and its fields, with lines fitted."""
-    from openfate_lab.bench.record import typed_command
-    from openfate_lab.experiments.runner import only_writer
-    from openfate_lab.experiments.scalability import (
-        describe_line,
-        fit_lines,
-        read_measured,
-        write_report,
-    )
-
-    result = None if measured is None else read_measured(measured)
-    with interruptible("nothing was written"), only_writer(out):
-        if result is None:
-            from openfate_lab.bench.scale import bench_scale
-
-            result = bench_scale()
-        fits = fit_lines(result["rows"])
-        paths = write_report(result, out, typed_command())
-    if as_json:
-        print(json.dumps({"experiment": "scalability", "folder": str(out), "rows": fits}))
-        return
-    print("\n".join([*map(describe_line, fits), *map(str, paths)]))
