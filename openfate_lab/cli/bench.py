@@ -34,50 +34,29 @@ Out = Annotated[
 ]
 
 
-@bench.command("train")
-def bench_train(
-    cases: Cases = None,
-    repeats: Repeats = 5,
-    threads: Threads = 1,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Algorithm 1, an epoch or a mini-batch, ours against PyTorch Geometric."""
-    _bench("train", cases, repeats, threads, device, out, as_json)
+def _add(name: Bench, text: str) -> None:
+    @bench.command(name, help=text)
+    def command(
+        cases: Cases = None,
+        repeats: Repeats = 5,
+        threads: Threads = 1,
+        device: Device = "cpu",
+        out: Out = None,
+        as_json: Json = False,
+    ) -> None:
+        from openfate_lab.bench.command import bench_sides, describe
+        from openfate_lab.bench.record import check_out, write_result
+
+        names = None if cases is None else names_in(cases)
+        if names is not None and not names:
+            raise InputError("--cases is empty: name one or more.")
+        check_out(out)
+        with interruptible("nothing was written"):
+            result = bench_sides(name, names, repeats, threads, device)
+            if out is not None:
+                print(write_result(result, out), file=sys.stderr)
+        print(json.dumps(result) if as_json else describe(result))
 
 
-@bench.command("infer")
-def bench_infer(
-    cases: Cases = None,
-    repeats: Repeats = 5,
-    threads: Threads = 1,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Prediction of rows with new features, ours against PyTorch Geometric."""
-    _bench("infer", cases, repeats, threads, device, out, as_json)
-
-
-def _bench(
-    name: Bench,
-    cases: str | None,
-    repeats: int,
-    threads: int,
-    device: str,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    from openfate_lab.bench.command import bench_sides, describe
-    from openfate_lab.bench.record import check_out, write_result
-
-    names = None if cases is None else names_in(cases)
-    if names is not None and not names:
-        raise InputError("--cases is empty: name one or more.")
-    check_out(out)
-    with interruptible("nothing was written"):
-        result = bench_sides(name, names, repeats, threads, device)
-        if out is not None:
-            print(write_result(result, out), file=sys.stderr)
-    print(json.dumps(result) if as_json else describe(result))
+_add("train", "Algorithm 1, an epoch or a mini-batch, ours against PyTorch Geometric.")
+_add("infer", "Prediction of rows with new features, ours against PyTorch Geometric.")

@@ -16,14 +16,13 @@ import typer
 from openfate.cli import Json, names_in, stderr
 from openfate.errors import InputError
 from openfate_lab import experiments
-from openfate_lab.cli.signature import Parameter, read_signature
+from openfate_lab.cli.signature import flag_of, read_flag, read_signature, shown_default
 
 if TYPE_CHECKING:
     from openfate_lab.experiments.runner import Experiment, Outcome
 
 __all__ = ["add_experiments", "read_settings"]
 
-_NUMBERS = {"int": int, "float": float}
 _COMMON = {
     "data": Annotated[str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")],
     "jobs": Annotated[int | None, typer.Option(min=1, help="Processes [default: the cores].")],
@@ -47,13 +46,13 @@ def _make_command(name: str) -> Callable[..., None]:
         common = {flag: given.pop(flag) for flag in _COMMON if flag in given}
         kind: type[Experiment] = getattr(experiments, name)
         texts = given.pop("set", None)
-        settings = {p.name: _read(p, given[p.name]) for p in parameters if p.name in given}
+        settings = {p.name: read_flag(p, given[p.name]) for p in parameters if p.name in given}
         if texts:
             settings["set"] = read_settings(kind.settable(), texts)
         _print(_run(kind(**settings), out, common), as_json)
 
-    hints = {p.name: _flag(p) for p in parameters}
-    defaults: dict[str, Any] = {p.name: _shown(p) for p in parameters}
+    hints = {p.name: flag_of(p) for p in parameters}
+    defaults: dict[str, Any] = {p.name: shown_default(p) for p in parameters}
     hints |= {"out": Annotated[Path, typer.Option(help="Folder of the results.")]}
     defaults["out"] = Path("results") / name.lower()
     if "trials" in defaults:
@@ -122,37 +121,7 @@ def _print(outcome: Outcome, as_json: bool) -> None:
     print("\n".join([*outcome.experiment.remarks(outcome.content), *map(str, outcome.files)]))
 
 
-# ---- flags -------------------------------------------------------------------------------------
-
-
-def _flag(parameter: Parameter) -> Any:
-    """What typer is to read: lists as one text, `set` as several."""
-    plain = parameter.type.removesuffix(" | None")
-    hint: Any = {"bool": bool, "Path": Path, **_NUMBERS}.get(plain, str)
-    hint = list[str] if plain.startswith("Mapping") else hint
-    name = f"--{parameter.name.replace('_', '-')}"
-    hint = hint | None if parameter.default is None else hint
-    return Annotated[hint, typer.Option(name, help=parameter.help)]
-
-
-def _shown(parameter: Parameter) -> Any:
-    given = parameter.default
-    return ",".join(map(str, given)) if isinstance(given, tuple) else given
-
-
-def _read(parameter: Parameter, given: Any) -> Any:
-    """The value of a flag: a list's text is split, and read as its items' type."""
-    if not parameter.type.startswith("tuple[") or given == "all":
-        return given
-    item = _NUMBERS.get(parameter.type.removeprefix("tuple[").partition(",")[0])
-    try:
-        return tuple(item(part) if item else part for part in names_in(given))
-    except ValueError:
-        flag, kind = parameter.name.replace("_", "-"), "integers" if item is int else "numbers"
-        example = "11,14" if item is int else "0.3,0.5"
-        raise InputError(
-            f"--{flag} {given}: give {kind} with commas between them, such as {example}."
-        ) from None
+# ---- --set -------------------------------------------------------------------------------------
 
 
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a word"}

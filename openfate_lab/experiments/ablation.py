@@ -62,19 +62,13 @@ _K_SHOT = {"masking": "k_shot", "unit": "feature", "reading": "mask"}
 VARIANTS = {
     "full": Variant("FATE: n-fold, n = 5", (0.9345, 0.9178, 0.8815, 0.6440, 0.9839, 0.8743)),
     "no_drop_edge": Variant(
-        "without DropEdge",
-        (0.9226, 0.9031, 0.8062, 0.5261, 0.9760, 0.8688),
-        {"drop_edge": 0.0},
+        "without DropEdge", (0.9226, 0.9031, 0.8062, 0.5261, 0.9760, 0.8688), {"drop_edge": 0.0}
     ),
     "joint": Variant(
-        "joint updates",
-        (0.9257, 0.8963, 0.8454, 0.1073, 0.9762, 0.7557),
-        {"async_updates": False},
+        "joint updates", (0.9257, 0.8963, 0.8454, 0.1073, 0.9762, 0.7557), {"async_updates": False}
     ),
     "leave_out": Variant(
-        "leave-one-out",
-        (0.8564, 0.6574, 0.7641, 0.4448, 0.9334, 0.8533),
-        {"masking": "leave_out"},
+        "leave-one-out", (0.8564, 0.6574, 0.7641, 0.4448, 0.9334, 0.8533), {"masking": "leave_out"}
     ),
     "n_fold_2": Variant(
         "n-fold, n = 2", (0.9298, 0.8398, 0.8359, 0.5234, 0.9514, 0.8771), {"n_folds": 2}

@@ -36,7 +36,7 @@ from openfate.records import Shape
 from openfate.training import Compat, roc_auc
 from openfate_lab.experiments import runner, uci
 from openfate_lab.experiments.display import Cell, draw_panels
-from openfate_lab.experiments.runner import Plan, Record, at_least, summarise
+from openfate_lab.experiments.runner import ROW, Plan, Record, at_least, summarise
 from openfate_lab.experiments.uci import TableExperiment
 from openfate_lab.experiments.uci_methods import Trial
 
@@ -94,6 +94,7 @@ class Map(TableExperiment):
     """
 
     record_shape = RECORD
+    known = METHODS
     datasets: tuple[str, ...] = ("gene", "protein", "robot")
     observed: tuple[float, ...] = (0.5,)
     seed: int = 0
@@ -102,10 +103,10 @@ class Map(TableExperiment):
     compat: Compat = None
     epochs: int = 200
 
-    def methods_of(self, plan: Plan) -> tuple[str, ...]:
-        """The same for all trials."""
+    def plan(self, data: str | None, trials: int) -> Iterator[Plan]:
+        """Every trial, checked."""
         at_least(1, perplexity=self.perplexity)
-        return METHODS
+        return super().plan(data, trials)
 
     def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
@@ -170,8 +171,7 @@ class Map(TableExperiment):
             for method, result in sorted(record["results"].items(), key=_place)
             for name in MEASURES
         ]
-        by = ("dataset", "observed", "method", "metric")
-        return {"rows": summarise(lines, by, pl.col("by_chance").mean())}
+        return {"rows": summarise(lines, ROW, pl.col("by_chance").mean())}
 
     def figure(self, content: Record, records: Sequence[Record]) -> Figure:
         """A line a data set and share: FATE and Oracle."""

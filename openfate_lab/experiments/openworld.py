@@ -8,11 +8,11 @@ is closed, and where using new features does harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
+import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -20,9 +20,9 @@ from openfate.errors import InputError
 from openfate.training import AutoSettings
 from openfate_lab.data.logs import READERS as LOGS
 from openfate_lab.experiments import bases, runner
-from openfate_lab.experiments.display import Cell, draw_panels, score_cells
+from openfate_lab.experiments.display import draw_panels
 from openfate_lab.experiments.open_methods import METHODS, N_DRAWS, OpenTrial
-from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, scores, summarise
+from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, scores
 from openfate_lab.experiments.streaming import Streams
 from openfate_lab.experiments.uci import TableExperiment, load_once
 from openfate_lab.experiments.uci_methods import Novelty
@@ -60,6 +60,7 @@ class OpenWorld(TableExperiment):
 
     record_shape = RECORD
     printed = ("rows", "gap_closed")
+    known = METHODS
     datasets: tuple[str, ...] = ("gene", "calls", "github", "protein-noleak", "robot")
     observed: tuple[float, ...] = (0.3, 0.5, 0.8)
     methods: tuple[str, ...] | Literal["all"] = "all"
@@ -87,10 +88,6 @@ class OpenWorld(TableExperiment):
                 "they have other methods, run them apart."
             )
         return Streams(datasets, self.methods, self.base, self.label_delay, self.min_rows)
-
-    def methods_of(self, plan: Plan) -> tuple[str, ...]:
-        """Those of all trials."""
-        return choose("methods", self.methods, METHODS)
 
     def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
@@ -120,18 +117,12 @@ class OpenWorld(TableExperiment):
 
     def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
         """Rows of the records, and the gap closed."""
-        by = ("dataset", "observed", "method", "metric")
-        rows = summarise(scores(records, METHODS), by)
-        return {"rows": rows, "gap_closed": gap_closed(records)}
+        return {**super().summary(records), "gap_closed": gap_closed(records)}
 
     def figure(self, content: Record, records: Sequence[Record]) -> Figure | None:
         """Share of the gap that evidence closes, a panel a base."""
         cells = [cell for cell in content["gap_closed"]["cells"] if cell.get("gap") is not None]
         return gap_plot(cells, content["gap_closed"]["pooled"]) if cells else None
-
-    def cells(self, content: Record) -> Iterable[Cell]:
-        """One table a data set."""
-        return score_cells(content["rows"])
 
     def remarks(self, content: Record) -> Sequence[str]:
         """What evidence closes of the gap, pooled over all cells, and where it harms."""
@@ -161,17 +152,26 @@ def gap_closed(records: Sequence[Record]) -> Record:
         over trials; "harms": the cells where the gain is below both -0.003 and minus two standard
         errors.
     """
-    records = sorted(records, key=lambda record: int(record["seed"]))
-    cells, pooled = [], []
+    lines = scores(records, METHODS)
+    if not lines:
+        return {"cells": [], "pooled": [], "harms": []}
+    index = ["dataset", "observed", "seed"]
+    wide = pl.DataFrame(lines).pivot("method", index=index, values="score").sort(index)
+    cells: list[Record] = []
+    pooled: list[Record] = []
     for base in (*bases.BASES, "fate_auto"):
-        names = _names(base)
-        used = [r for r in records if all(name in r["results"] for name in names if name)]
-        own = [_cell(base, key, group, names) for key, group in _by_cell(used)]
+        drop, evidence, oracle = _names(base)
+        needed = [name for name in (drop, evidence, oracle) if name]
+        if not set(needed) <= set(wide.columns):
+            continue
+        trials = wide.drop_nulls(needed).with_columns(
+            gain=pl.col(evidence) - pl.col(drop), gap=pl.col(oracle or drop) - pl.col(drop)
+        )
+        own = _cells(base, trials, oracle is not None)
         cells += own
-        if own and names[2]:
-            pooled.append({"base": base, "n_cells": len(own), **_pool(used, names)})
-    harms = [cell for cell in cells if cell["harm"]]
-    return {"cells": cells, "pooled": pooled, "harms": harms}
+        if oracle and own:
+            pooled.append({"base": base, "n_cells": len(own), **_pool(trials, own)})
+    return {"cells": cells, "pooled": pooled, "harms": [cell for cell in cells if cell["harm"]]}
 
 
 def _names(base: str) -> tuple[str, str, str | None]:
@@ -180,64 +180,30 @@ def _names(base: str) -> tuple[str, str, str | None]:
     return f"{base}_drop", f"{base}_evidence", f"{base}_oracle"
 
 
-def _by_cell(
-    records: Sequence[Record],
-) -> list[tuple[tuple[str, float], list[Record]]]:
-    groups: dict[tuple[str, float], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record["dataset"], record["observed"]), []).append(record)
-    return sorted(groups.items())
+def _cells(base: str, trials: pl.DataFrame, has_gap: bool) -> list[Record]:
+    gain = pl.col("gain")
+    found = trials.group_by("dataset", "observed", maintain_order=True).agg(
+        gain.mean(),
+        (gain.std() / pl.len().sqrt()).fill_null(0.0).alias("standard_error"),
+        pl.len().alias("n_trials"),
+        pl.col("gap").mean(),
+    )
+    cells = [{"base": base, **cell} for cell in found.to_dicts()]
+    for cell in cells:
+        cell["harm"] = cell["gain"] < -max(TOLERANCE, 2 * cell["standard_error"])
+        gap = cell.pop("gap")
+        if has_gap:
+            cell |= {"gap": gap, "closed": cell["gain"] / gap if gap > 0 else None}
+    return cells
 
 
-def _scores(records: Sequence[Record], name: str) -> np.ndarray[Any, Any]:
-    return np.array([record["results"][name]["score"] for record in records])
-
-
-def _cell(
-    base: str,
-    key: tuple[str, float],
-    records: Sequence[Record],
-    names: tuple[str, str, str | None],
-) -> Record:
-    drop, evidence = _scores(records, names[0]), _scores(records, names[1])
-    gains, n = evidence - drop, len(records)
-    error = float(gains.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
-    gain = float(gains.mean())
-    cell: Record = {
-        "base": base,
-        "dataset": key[0],
-        "observed": key[1],
-        "gain": gain,
-        "standard_error": error,
-        "n_trials": n,
-        "harm": bool(gain < -max(TOLERANCE, 2 * error)),
-    }
-    if names[2]:
-        gap = float((_scores(records, names[2]) - drop).mean())
-        cell |= {"gap": gap, "closed": gain / gap if gap > 0 else None}
-    return cell
-
-
-def _pool(records: Sequence[Record], names: tuple[str, str, str | None]) -> dict[str, float]:
+def _pool(trials: pl.DataFrame, cells: Sequence[Record]) -> Record:
     """Sum of gains over sum of gaps: over cell means, and seed by seed for the spread."""
-    by_seed: dict[int, list[Record]] = {}
-    for record in records:
-        by_seed.setdefault(record["seed"], []).append(record)
-    n_cells = len(_by_cell(records))
-    whole = [group for group in by_seed.values() if len(group) == n_cells]
-    shares = [_share(group, names) for group in whole]
-    means = [
-        [float(_scores(group, str(n)).mean()) for n in names] for _, group in _by_cell(records)
-    ]
-    drop, evidence, oracle = np.array(means).T
-    closed = float((evidence - drop).sum() / (oracle - drop).sum())
-    spread = float(np.std(shares, ddof=1)) if len(shares) > 1 else 0.0
-    return {"closed": closed, "std": spread, "n_trials": len(whole)}
-
-
-def _share(records: Sequence[Record], names: tuple[str, str, str | None]) -> float:
-    drop, evidence, oracle = (_scores(records, str(name)) for name in names)
-    return float((evidence - drop).sum() / (oracle - drop).sum())
+    gain, gap = pl.col("gain"), pl.col("gap")
+    by_seed = trials.group_by("seed", maintain_order=True).agg(gain.sum() / gap.sum(), n=pl.len())
+    whole = by_seed.filter(pl.col("n") == len(cells))["gain"]
+    closed = sum(cell["gain"] for cell in cells) / sum(cell["gap"] for cell in cells)
+    return {"closed": closed, "std": whole.std() or 0.0, "n_trials": len(whole)}
 
 
 def gap_plot(cells: Sequence[Record], pooled: Sequence[Record]) -> Figure:

@@ -34,25 +34,7 @@ from openfate.files import writing
 from openfate.records import Between, Shape, read_record, versions
 from openfate_lab.experiments.display import Cell, save_figure
 
-__all__ = [
-    "RECORD",
-    "RESULT",
-    "Experiment",
-    "Outcome",
-    "Plan",
-    "Record",
-    "at_least",
-    "choose",
-    "make_plans",
-    "only_writer",
-    "open_record",
-    "records_in",
-    "run",
-    "run_jobs",
-    "scores",
-    "summarise",
-    "write_json",
-]
+__all__ = ["Experiment", "Outcome", "Plan", "Record", "make_plans", "run", "summarise"]
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -60,6 +42,7 @@ Record = dict[str, Any]
 
 # What every experiment relies on in the records that it reads back; each adds its own.
 RESULT: Record = {"metric": str, "score": Between(0, 1), "seconds": Between(0)}
+ROW = ("dataset", "observed", "method", "metric")  # what a row of most summaries is of
 RECORD: Record = {"dataset": str, "results": {str: RESULT}}
 _HALF_WRITTEN = re.compile(r"\..+\.json\.[0-9a-f]{32}")  # as `writing` names it
 
@@ -489,24 +472,26 @@ def _start_worker(parent: int) -> None:
 # ---- summary -------------------------------------------------------------------------------------
 
 
-def scores(records: Iterable[Record], methods: Sequence[str]) -> list[Record]:
+def scores(records: Sequence[Record], methods: Sequence[str]) -> list[Record]:
     """One line for each trial and method, by data set, share, method and seed."""
-    place = {method: at for at, method in enumerate(methods)}
     lines = [
         {
-            **{key: record[key] for key in ("dataset", "observed", "seed")},
-            **{"method": method, "metric": result["metric"]},
+            **{"dataset": record["dataset"], "observed": float(record["observed"])},
+            **{"seed": record["seed"], "method": method, "metric": result["metric"]},
             **{"score": float(result["score"]), "seconds": float(result["seconds"])},
         }
-        for record in records
-        for method, result in record["results"].items()
-        if method in place
+        for method in methods
+        for record in sorted(records, key=lambda record: int(record["seed"]))
+        if (result := record["results"].get(method)) is not None
     ]
-    order = ("dataset", "observed")
-    return sorted(lines, key=lambda x: (*(x[k] for k in order), place[x["method"]], x["seed"]))
+    return sorted(lines, key=lambda line: (line["dataset"], line["observed"]))
 
 
-def summarise(lines: Sequence[Record], by: Sequence[str], *more: pl.Expr) -> list[Record]:
+def summarise(
+    lines: Sequence[Record],
+    by: Sequence[str] = ROW,
+    *more: pl.Expr,
+) -> list[Record]:
     """Mean and spread of `score` over the lines that agree in `by`, in order of appearance.
 
     Parameters

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from openfate.errors import DataFileError
 from openfate.records import Between, read_record
 from openfate_lab.bench import scale
+from openfate_lab.experiments.display import draw_panels
 from openfate_lab.experiments.runner import Experiment
 
 __all__ = ["Scalability", "describe_line", "fit_lines", "read_measured"]
@@ -73,7 +74,14 @@ class Scalability(Experiment):
 
     def figure(self, content: Row, records: Sequence[Row]) -> Figure:
         """Training above, prediction below; time and memory against rows, then against fields."""
-        return plots(content["measured"], content["rows"])
+        measured = content["measured"]
+        panels = itertools.product(BENCHES, AGAINST, QUANTITIES)
+
+        def draw(axis: Axes, what: tuple[str, ...]) -> None:
+            _panel(axis, measured["rows"], content["rows"], what)
+
+        title = f"time and memory of a mini-batch on {measured.get('machine', 'a machine')}"
+        return draw_panels(list(panels), draw, columns=4, size=(4.25, 3.0), title=title)
 
     def remarks(self, content: Row) -> Sequence[str]:
         """The lines."""
@@ -145,23 +153,8 @@ def _series(
     return np.array([x for x, _ in points], float), np.array([y for _, y in points], float)
 
 
-def plots(measured: Row, fits: Sequence[Row]) -> Figure:
-    """Training above, prediction below; time and memory against rows, then against fields."""
-    figure = Figure(figsize=(17, 7), layout="constrained")
-    axes = figure.subplots(2, 4)
-    columns = list(itertools.product(AGAINST, QUANTITIES))
-    for (line, bench), (column, (against, quantity)) in itertools.product(
-        enumerate(BENCHES), enumerate(columns)
-    ):
-        _panel(axes[line, column], measured["rows"], fits, (against, bench, quantity))
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(f"time and memory of a mini-batch on {measured.get('machine', 'a machine')}")
-    return figure
-
-
 def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str, ...]) -> None:
-    against, bench, quantity = what
+    bench, against, quantity = what
     name, unit = QUANTITIES[quantity]
     title = "training" if bench == "train" else "prediction"
     for side in SIDES:

@@ -35,7 +35,9 @@ class TableExperiment(Experiment):
     """
 
     record_shape: ClassVar[Shape] = RECORD
+    known: ClassVar[tuple[str, ...]] = METHODS  # all methods, in the order of tables
     datasets: tuple[str, ...]
+    methods: tuple[str, ...] | Literal["all"] = "all"
     observed: tuple[float, ...] | Literal["all"] = (0.5,)
     compat: Compat = None
     novelty: Novelty = "values"
@@ -80,7 +82,7 @@ class TableExperiment(Experiment):
 
     def methods_of(self, plan: Plan) -> tuple[str, ...]:
         """Names of the results of a trial."""
-        raise NotImplementedError
+        return choose("methods", self.methods, self.known)
 
     def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
@@ -116,6 +118,14 @@ class TableExperiment(Experiment):
             split={"sha256": split.sha256, **sizes},
             new_features_without_rows=trial.new_features_without_rows,
         )
+
+    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
+        """Mean and spread of each data set, share and method."""
+        return {"rows": summarise(scores(records, methods or self.known))}
+
+    def cells(self, content: Record) -> Iterable[Cell]:
+        """One table a data set."""
+        return score_cells(content["rows"])
 
 
 def check_shares(observed: Sequence[float] | Literal["all"]) -> tuple[float, ...]:
@@ -175,10 +185,6 @@ class UCI(TableExperiment):
     split_seed: int | None = None
     set: Mapping[str, Any] = field(default_factory=dict)
 
-    def methods_of(self, plan: Plan) -> tuple[str, ...]:
-        """Those of all trials."""
-        return choose("methods", self.methods, METHODS)
-
     def run_trial(self, plan: Plan) -> Record:
         """Run the methods that the record does not have yet."""
         trial, record = self.open(plan)
@@ -189,11 +195,6 @@ class UCI(TableExperiment):
             return found
 
         return plan.complete(record, result)
-
-    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
-        """Mean and spread of each data set, share and method."""
-        by = ("dataset", "observed", "method", "metric")
-        return {"rows": summarise(scores(records, methods or METHODS), by)}
 
     def figure(self, content: Record, records: Sequence[Record]) -> Figure:
         """The paper's figure 4: one panel a data set, a line a method, mean and spread."""
@@ -206,10 +207,6 @@ class UCI(TableExperiment):
             for dataset in dict.fromkeys(row["dataset"] for row in rows)
         ]
         return draw_panels(panels, _panel, title=title)
-
-    def cells(self, content: Record) -> Iterable[Cell]:
-        """One table a data set."""
-        return score_cells(content["rows"])
 
 
 def _panel(axis: Axes, rows: Sequence[Record]) -> None:
