@@ -9,7 +9,7 @@ import pytest
 
 from openfate.training import Settings
 from openfate_lab.data.datasets import load
-from openfate_lab.experiments.methods import METHODS, Trial, make_split
+from openfate_lab.experiments.uci_methods import METHODS, Trial, make_split
 
 GOLDEN = {
     "fate": 0.836,

@@ -94,7 +94,7 @@ def read_measured(path: Path) -> Row:
     try:
         measured = cast(Row, read_record(path, MEASURED, remedy))
     except FileNotFoundError:
-        raise DataFileError(f"measured={str(path)!r}: there is no such file; {remedy}.") from None
+        raise DataFileError(f"{path}: there is no such file; {remedy}.") from None
     if not fit_lines(measured["rows"]):
         raise DataFileError(f"{path}: no line can be fitted to fewer than three sizes; {remedy}.")
     return measured
