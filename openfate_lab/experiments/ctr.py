@@ -264,7 +264,7 @@ class CTR(Experiment):
                 best = max(m for (_, s), m in means.items() if s == split)
                 text = "" if mean is None else mark_best(f"{mean:.3f}"[1:], mean == best)
                 yield title, method, "valid." if split == "validation" else split, text
-            for gain in content["gains"]:
+            for gain in sorted(content["gains"], key=lambda gain: str(gain["over"])):
                 if tuple(gain[name] for name in keys) == key:
                     yield title, gain["method"], f"-{gain['over']}", f"{gain['mean']:+.3f}"
 

@@ -51,7 +51,7 @@ def print_tables(cells: Iterable[Cell], console: Console) -> None:
         tables.setdefault(title, {})[line, column] = text
     for title, texts in tables.items():
         columns = list(dict.fromkeys(column for _, column in texts))
-        table = Table("", title=title, padding=(0, 1 if len(columns) < 9 else 0))
+        table = Table("method", title=title, padding=(0, 1 if len(columns) < 9 else 0))
         for column in columns:
             table.add_column(column, justify="right")
         for line in dict.fromkeys(line for line, _ in texts):

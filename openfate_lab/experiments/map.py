@@ -22,7 +22,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,11 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.manifold import TSNE
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from openfate.models import average, knn, pooling
 from openfate.records import Shape
@@ -151,9 +155,7 @@ class Map(TableExperiment):
     def points(self, Z: Floats) -> Record:
         """The places of embeddings Z (D', H) in the picture."""
         perplexity = min(self.perplexity, (len(Z) - 1) / 3)
-        tsne = import_module("sklearn.manifold").TSNE(
-            perplexity=perplexity, random_state=self.seed, init="pca"
-        )
+        tsne = TSNE(perplexity=perplexity, random_state=self.seed, init="pca")
         at = tsne.fit_transform(Z)
         x, y = np.rint(100 * (at - at.min(0))).astype(int).T.tolist()
         return {"kl_divergence": float(tsne.kl_divergence_), "x": x, "y": y}
@@ -299,12 +301,9 @@ def _energy(distance: Floats, is_new: NDArray[np.bool_]) -> float:
 
 
 def _told_apart(Z: Floats, is_new: NDArray[np.bool_], seed: int) -> float:
-    selection = import_module("sklearn.model_selection")
-    pipeline, scaler = import_module("sklearn.pipeline"), import_module("sklearn.preprocessing")
-    linear = import_module("sklearn.linear_model")
-    model = pipeline.make_pipeline(scaler.StandardScaler(), linear.LogisticRegression())
-    folds = selection.StratifiedKFold(5, shuffle=True, random_state=seed)
-    scores = selection.cross_val_predict(model, Z, is_new, cv=folds, method="decision_function")
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    scores = cross_val_predict(model, Z, is_new, cv=folds, method="decision_function")
     return float(roc_auc(scores, is_new.astype(np.int64)))
 
 
