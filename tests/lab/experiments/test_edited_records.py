@@ -14,7 +14,7 @@ from openfate_lab.experiments.ablation import Search
 from openfate_lab.experiments.runner import open_record
 from openfate_lab.experiments.streaming import Streams
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 
 
 EXPERIMENTS = {

@@ -12,7 +12,7 @@ from openfate.errors import InputError
 from openfate_lab.report import build, page
 from report.folders import write, write_run
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 FILES = [
     "uci/default/summary.json",
     "uci/default/gene/observed-0.3/seed-0/trial.json",

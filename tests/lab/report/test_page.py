@@ -11,7 +11,7 @@ from openfate.errors import InputError
 from openfate_lab.report import build, page, write_page
 from report.folders import summary_row, trial, write, write_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VOID = {"meta", "img", "br"}
 
 

@@ -9,7 +9,7 @@ from openfate_lab.report.paper import ABLATION_FATE, RELEASED
 from openfate_lab.report.results import find_results
 from report.folders import write_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
