@@ -97,16 +97,20 @@ def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
         progress.start()
         progress.update(task, completed=done, total=total, description=last)
 
+    def stop() -> None:
+        if progress.live.is_started:  # it is from the first trial on
+            progress.stop()
+
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     command = shlex.join(["openfate", *words])
     try:
         return run(experiment, out, on_trial=on_trial, command=command, **common)
     except KeyboardInterrupt:
-        progress.stop()
+        stop()
         print(f"openfate: interrupted; {kept}.", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
-        progress.stop()
+        stop()
 
 
 def _print(outcome: Outcome, as_json: bool) -> None:
