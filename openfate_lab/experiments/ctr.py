@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from openfate.errors import InputError
 from openfate.records import Between, Shape
@@ -39,6 +40,7 @@ from openfate_lab.experiments.runner import (
 
 __all__ = ["CTR", "Case"]
 
+KEYS = ("dataset", "backbone", "variant")
 SCORES = {"auc": Between(0, 1), "log_loss": Between(0)}
 
 # What differs from `ClickSettings` on each log.  Batches: of FATE, whose graph they are (PAPER:
@@ -233,26 +235,17 @@ class CTR(Experiment):
 
     def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
         """Rows by log, backbone, method and split; what each method gains over base and oov."""
-        groups: dict[tuple[Any, ...], list[Record]] = {}
-        for record in sorted(records, key=lambda r: int(r["seed"])):
-            key = (record["dataset"], record["backbone"], record["kind"])
-            groups.setdefault(key, []).append(record)
-        rows, gains = [], []
-        for key in sorted(groups):
-            about = _about(groups[key][0])
-            for method in METHODS:
-                results = [r["results"][method] for r in groups[key] if method in r["results"]]
-                found = summarise(list(_lines(results)), ("split", "metric"))
-                rows += [{**about, "method": method, **row} for row in found]
-                gains += _gains(about, method, groups[key])
-        return {"rows": rows, "gains": gains}
+        lines = [line for record in records for line in _lines(record)]
+        lines.sort(key=_order)  # stable: splits as they came
+        rows = summarise(lines, (*KEYS, "k", "B", "method", "split", "metric"))
+        gains = sorted(_gains(lines), key=_order) if lines else []
+        return {"rows": list(map(_drop_none, rows)), "gains": list(map(_drop_none, gains))}
 
     def cells(self, content: Record) -> Iterator[Cell]:
         """The paper's table 1: a table a log and backbone, methods down, test splits across."""
-        keys = ("dataset", "backbone", "variant")
         rows = [row for row in content["rows"] if row["metric"] == "auc"]
-        for key in dict.fromkeys(tuple(row[name] for name in keys) for row in rows):
-            group = [row for row in rows if tuple(row[name] for name in keys) == key]
+        for key in dict.fromkeys(tuple(row[name] for name in KEYS) for row in rows):
+            group = [row for row in rows if tuple(row[name] for name in KEYS) == key]
             title = f"{', '.join(key)}: ROC-AUC, mean over {group[0]['n_trials']} seeds"
             means = {(row["method"], row["split"]): row["mean"] for row in group}
             splits = sorted(
@@ -265,7 +258,7 @@ class CTR(Experiment):
                 text = "" if mean is None else mark_best(f"{mean:.3f}"[1:], mean == best)
                 yield title, method, "valid." if split == "validation" else split, text
             for gain in sorted(content["gains"], key=lambda gain: str(gain["over"])):
-                if tuple(gain[name] for name in keys) == key:
+                if tuple(gain[name] for name in KEYS) == key:
                     yield title, gain["method"], f"-{gain['over']}", f"{gain['mean']:+.3f}"
 
 
@@ -308,58 +301,49 @@ def ceiling(synthetic: Synthetic) -> dict[str, float]:
 # ---- gathering ---------------------------------------------------------------------------------
 
 
-def _about(record: Record) -> Record:
-    sweep, settings = record.get("sweep"), record["settings"]
-    swept = {"n_kept": "k", "batch_rows": "B"}
+def _lines(record: Record) -> Iterator[Record]:
+    """One for each method, split and metric; `room` is what the ceiling leaves to gain."""
+    sweep, top = record.get("sweep"), record.get("ceiling")
     about = {"dataset": record["dataset"], "backbone": record["backbone"]}
-    about["variant"] = record["kind"]
-    return {**about, swept[sweep]: settings[sweep]} if sweep else about
-
-
-def _lines(results: Sequence[Record]) -> Iterator[Record]:
-    for result in results:
-        for split in (*results[0]["splits"], "overall"):
+    about |= {"variant": record["kind"], "seed": int(record["seed"])}
+    for name, setting in {"k": "n_kept", "B": "batch_rows"}.items():
+        about[name] = record["settings"][setting] if sweep == setting else None
+    about["room"] = float(top["all"] - top["observed"]) if top else None
+    for method in (name for name in METHODS if name in record["results"]):
+        result = record["results"][method]
+        overall = {"auc": result["score"], "log_loss": result["log_loss"]}
+        for split, found in {**result["splits"], "overall": overall}.items():
             for metric in ("auc", "log_loss"):
-                score = _score(result, split, metric)
-                about = {"split": split, "metric": metric, "score": score}
-                yield about | {"seconds": float(result["seconds"])}
+                score = {"score": float(found[metric]), "seconds": float(result["seconds"])}
+                yield about | {"method": method, "split": split, "metric": metric} | score
 
 
-def _score(result: Record, split: str, metric: str) -> float:
-    if split == "overall":
-        return float(result["score"] if metric == "auc" else result["log_loss"])
-    return float(result["splits"][split][metric])
+def _drop_none(row: Record) -> Record:
+    """A row without what it does not have: k or B of a sweep, the ceiling of a drawn log."""
+    return {key: value for key, value in row.items() if value is not None}
 
 
-def _gains(about: Record, method: str, records: Sequence[Record]) -> list[Record]:
+def _order(line: Record) -> tuple[Any, ...]:
+    return (*(line[key] for key in KEYS), METHODS.index(line["method"]), line.get("seed", 0))
+
+
+def _gains(lines: Sequence[Record]) -> Iterator[Record]:
     """AUC over base and over oov, paired by seed and test split."""
-    gains = []
+    frame = pl.DataFrame(lines, infer_schema_length=None).filter(pl.col("metric") == "auc")
+    gain, split, of = pl.col("gain"), pl.col("split"), [*KEYS, "method"]
     for other in ("base", "oov"):
-        paired = [r for r in records if {method, other} <= r["results"].keys()]
-        if method == other or not paired:
-            continue
-        both = [r["results"] for r in paired]
-        overall = [r[method]["score"] - r[other]["score"] for r in both]
-        splits = [s for s in both[0][other]["splits"] if s.startswith("T") and s[1:].isdigit()]
-        by_split = np.array(
-            [
-                [_score(r[method], s, "auc") - _score(r[other], s, "auc") for s in splits]
-                for r in both
-            ]
-        ).mean(0)
-        gain = {
-            **about,
-            "method": method,
-            "over": other,
-            "mean": float(np.mean(overall)),
-            "std": float(np.std(overall, ddof=1)) if len(overall) > 1 else 0.0,
-            "n_trials": len(overall),
-            "splits_won": int((by_split > 0).sum()),
-            "n_splits": len(splits),
-        }
-        tops = [r["ceiling"] for r in paired if r.get("ceiling")]  # each seed has its own log
-        if tops:
-            most = float(np.mean([top["all"] - top["observed"] for top in tops]))
-            gain["share_of_ceiling"] = gain["mean"] / most
-        gains.append(gain)
-    return gains
+        theirs = frame.filter(pl.col("method") == other)
+        theirs = theirs.select(*KEYS, "seed", "split", gain=-pl.col("score"))
+        paired = frame.filter(pl.col("method") != other)
+        paired = paired.join(theirs, on=[*KEYS, "seed", "split"], maintain_order="left")
+        paired = paired.with_columns(gain=pl.col("score") + gain)
+        by_split = paired.filter(split.str.contains(r"^T\d+$")).group_by(*of, "split")
+        won = (gain > 0).sum().alias("splits_won")
+        splits = by_split.agg(gain.mean()).group_by(of).agg(won, n_splits=pl.len())
+        overall = paired.filter(split == "overall").group_by(of, maintain_order=True)
+        found = overall.agg(
+            *(pl.col("k").first(), pl.col("B").first(), gain.mean().alias("mean")),
+            *(gain.std().fill_null(0.0).alias("std"), pl.len().alias("n_trials")),
+            share_of_ceiling=gain.mean() / pl.col("room").mean(),
+        ).join(splits, on=of, how="left")
+        yield from ({"over": other, **row} for row in found.to_dicts())

@@ -211,6 +211,9 @@ def run(
 ) -> Outcome:
     """Run what is left of an experiment, and sum up all that its folder holds.
 
+    Trials run in processes that import the script which calls this: there it belongs under
+    ``if __name__ == "__main__":``.  What is done is kept when the run is interrupted.
+
     Parameters
     ----------
     experiment
@@ -239,6 +242,7 @@ def run(
     [('base', 1)]
     """
     at_least(1, jobs=1 if jobs is None else jobs)
+    command = command or f"run({experiment!r})"
     plans = make_plans(experiment, out, data=data, trials=trials, command=command)
     experiment = experiment.resolve()
     folder = _folder(experiment, out)
@@ -254,7 +258,12 @@ def run(
             tell(len(records), len(plans), plan.place.replace("/", " "))
         everything = records_in(folder, experiment, plans)
         content = experiment.summary(everything)
-        files = _write_summary(experiment, folder, content, everything, command)
+        about = {"experiment": experiment.name, "command": command, "versions": _versions()}
+        files = [folder / experiment.summary_file]
+        write_json(files[0], {**about, **content})
+        if (figure := experiment.figure(content, everything)) is not None:
+            names = [folder / f"{experiment.name}.{kind}" for kind in ("png", "svg")]
+            files += [save_figure(figure, name) for name in names]
     if plans:
         content = experiment.summary(records, plans[0].methods)
     return Outcome(experiment, folder, files, content)
@@ -266,14 +275,13 @@ def make_plans(
     *,
     data: str | None = None,
     trials: int | None = None,
-    command: str | None = None,
+    command: str = "",
 ) -> list[Plan]:
     """Every trial of an experiment, checked: names, folders and files, before anything runs."""
     trials = experiment.trials if trials is None else trials
     at_least(1, trials=trials)
     experiment = experiment.resolve()
-    folder, command = _folder(experiment, out), command or f"run({experiment!r})"
-    plans = experiment.plan(data, trials)
+    folder, plans = _folder(experiment, out), experiment.plan(data, trials)
     return [replace(plan, folder=folder, data=data, command=command) for plan in plans]
 
 
@@ -284,24 +292,6 @@ def _folder(experiment: Experiment, out: str | Path | None) -> Path:
 def _run_trial(plan: Plan) -> Record:
     """A function of the module, so that a worker process can be given it."""
     return plan.experiment.run_trial(plan)
-
-
-def _write_summary(
-    experiment: Experiment,
-    folder: Path,
-    content: Record,
-    records: Sequence[Record],
-    command: str | None,
-) -> list[Path]:
-    """The summary of all trials in the folder and its figure, beside them."""
-    made = {"command": command or f"run({experiment!r})", "versions": _versions()}
-    path = folder / experiment.summary_file
-    write_json(path, {"experiment": experiment.name, **made, **content})
-    figure = experiment.figure(content, records)
-    if figure is None:
-        return [path]
-    names = [folder / f"{experiment.name}.{kind}" for kind in ("png", "svg")]
-    return [path, *(save_figure(figure, name) for name in names)]
 
 
 def _versions() -> dict[str, str]:
