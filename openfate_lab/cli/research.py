@@ -31,7 +31,7 @@ def demo(
     import torch
 
     from openfate_lab.experiments.demo import METHODS, run_demo
-    from openfate_lab.experiments.present import save_figure
+    from openfate_lab.experiments.display import save_figure
 
     torch.set_num_threads(1)  # WHY: tensors this small only wait for a second thread
     n_splits = 5

@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 
 from openfate.training import accuracy, probabilities
 from openfate_lab.data import Split, load
-from openfate_lab.experiments.methods import Trial, make_split
-from openfate_lab.experiments.present import COLOURS
+from openfate_lab.experiments.display import COLOURS
+from openfate_lab.experiments.uci_methods import Trial, make_split
 
 __all__ = ["METHODS", "read_aloud", "run_demo"]
 

@@ -34,10 +34,8 @@ from openfate.training.loop import _Run
 from openfate.training.masking import k_shot, leave_out, n_fold
 from openfate.training.rows import check_rows
 from openfate.training.settings import Settings
-from openfate_lab.data.datasets import load
-from openfate_lab.data.split import split_features, split_fields, split_rows
-from openfate_lab.data.synthetic import SyntheticStream
-from openfate_lab.experiments.methods import make_split
+from openfate_lab.data import SyntheticStream, load, split_features, split_fields, split_rows
+from openfate_lab.experiments.uci_methods import make_split
 
 FILE = Path(__file__).with_name("streams.json")
 FIELDS = torch.arange(30) // 3

@@ -8,7 +8,7 @@ from openfate.errors import OpenFATEError
 from openfate.table import MultiHot
 from openfate.training import Settings
 from openfate_lab.data import load
-from openfate_lab.experiments.methods import METHODS, Trial, make_split
+from openfate_lab.experiments.uci_methods import METHODS, Trial, make_split
 
 EPOCHS = 4
 

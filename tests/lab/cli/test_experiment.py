@@ -1,6 +1,11 @@
-"""The commands of the paper's other experiments, each in one small run."""
+"""`openfate experiment`: a command for each experiment, made of its fields and docstring."""
+
+from dataclasses import fields
 
 import pytest
+
+from openfate_lab import experiments
+from openfate_lab.experiments import EXPERIMENTS
 
 SMALL = {
     "ablation": ["--variants", "full,joint", "--epochs", "1", "--trials", "1"],
@@ -24,14 +29,27 @@ def test_each_prints_one_json_object_and_leaves_files(tmp_path, openfate, comman
         assert found.stat().st_size > 500
 
 
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_field_is_a_flag_with_its_text_and_default(openfate, name):
+    """The flags are read from the source: here they are those of the class itself."""
+    text = openfate("experiment", name.lower(), "--help")
+    words, text = set(text.split()), "".join(text.split())
+    for field in fields(getattr(experiments, name)):
+        assert f"--{field.name.replace('_', '-')}" in words
+        if isinstance(field.default, tuple) and field.default:
+            assert f"[default:{','.join(map(str, field.default))}" in text
+    assert {"--out", "--json"} <= words
+    assert ({"--jobs", "--data"} <= words) == (name != "Scalability")
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["ablation", "--variants", "joined"], "Did you mean joint?"),
+        (["ablation", "--variants", "joined"], "Did you mean 'joint'?"),
         (["ablation", "--observed", "half"], "--observed half"),
-        (["map", "--perplexity", "0"], "--perplexity 0.0"),
+        (["map", "--perplexity", "0"], "perplexity=0.0"),
         (["generalization", "--kept", "half"], "--kept half: give numbers with commas"),
-        (["generalization", "--model", "theories"], "Did you mean theory?"),
+        (["generalization", "--model", "theories"], "Did you mean 'theory'?"),
     ],
 )
 def test_bad_flags_are_refused_in_one_line(tmp_path, refused, arguments, part):
