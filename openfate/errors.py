@@ -13,7 +13,10 @@ The command line prints the message on one line and exits with code 2.
 
 from __future__ import annotations
 
-__all__ = ["DataFileError", "InputError", "OpenFATEError", "OpenWorldWarning"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["DataFileError", "InputError", "OpenFATEError", "OpenWorldWarning", "suggest"]
 
 
 class OpenFATEError(Exception):
@@ -30,3 +33,17 @@ class DataFileError(OpenFATEError):
 
 class OpenWorldWarning(UserWarning):
     """A frame that differs from the training rows, where the policies say "warn"."""
+
+
+def suggest(word: object, known: Iterable[str]) -> str:
+    """Hint at the known name nearest to one that is unknown, as an error appends it.
+
+    Examples
+    --------
+    >>> f"unknown kind 'numerical'{suggest('numerical', ['numeric', 'datetime'])}"
+    "unknown kind 'numerical'; did you mean 'numeric'?"
+    >>> suggest("colour", ["numeric", "datetime"])
+    ''
+    """
+    close = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

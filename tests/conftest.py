@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
+from cli.tables import run
 from hypothesis import settings
 
 # A shared machine may stall for longer than hypothesis' 200 ms; time is not what is tested.
@@ -20,3 +23,33 @@ no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on thi
 def device(request: pytest.FixtureRequest) -> str:
     """Every device that there is."""
     return str(request.param)
+
+
+@pytest.fixture
+def openfate(capsys):
+    """Run a command that must succeed; what it prints is returned, JSON as values."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = run(*arguments)
+        out, errors = capsys.readouterr()
+        assert code == 0, errors
+        return json.loads(out) if "--json" in arguments else out
+
+    return call
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command that must fail; its only line is returned."""
+
+    def call(*arguments):
+        capsys.readouterr()
+        assert run(*arguments) == 2
+        out, errors = capsys.readouterr()
+        assert out == ""
+        assert errors.startswith("openfate: ")
+        assert errors.count("\n") == 1, errors
+        return errors
+
+    return call

@@ -4,7 +4,7 @@ import openfate
 def test_public_names_are_pinned_and_load():
     names = ["FATE", "FATEClassifier", "FATERegressor", "FeatureBank", "Field"]
     names += ["OpenWorldClassifier", "OpenWorldRegressor", "Schema", "__version__"]
-    names += ["datasets", "load", "save", "train"]
+    names += ["load", "save", "train"]
     assert openfate.__all__ == names
     assert set(dir(openfate)) == set(openfate.__all__)
     for name in names:

@@ -317,7 +317,9 @@ class FeatureBank:
                 overrides=overrides,
                 numeric=self.meta.get("numeric", "buckets"),
             )
-            encoder = encoder.grown(table, wanted, columns=allowed.columns, values=allowed.values)
+            encoder = encoder.grow_copy(
+                table, wanted, columns=allowed.columns, values=allowed.values
+            )
         return table, encoder, encoder.encode(table)
 
     def new_part(self, X: MultiHot) -> MultiHot:

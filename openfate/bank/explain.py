@@ -16,9 +16,9 @@ from openfate.bank.bank import FeatureBank, Graph, Options
 from openfate.bank.network import Network
 from openfate.errors import InputError
 from openfate.openworld import Floats, Task
-from openfate.table import MultiHot, Scale
+from openfate.table import MultiHot
 
-__all__ = ["contributions", "describe", "describe_value", "nearest"]
+__all__ = ["contributions", "describe", "nearest"]
 
 
 def contributions(
@@ -65,7 +65,7 @@ def contributions(
         "row": of[entry].tolist(),
         "output": [names[at] for at in output],
         "field": [field for field, _ in named],
-        "value": [describe_value(value) for _, value in named],
+        "value": [value for _, value in named],
         "new": (X.ids[entry] >= bank.n_observed).tolist(),
         "effect": effect[entry, output].tolist(),
     }
@@ -115,9 +115,9 @@ def nearest(bank: FeatureBank, field: str, value: str | float | None, k: int = 5
 
 
 def _named(bank: FeatureBank, feature: int) -> dict[str, Any]:
-    field, value = bank.encoder.decode(feature)
+    field, value = bank.encoder.describe(feature)
     rows = int(bank.rows[feature]) if feature < len(bank.rows) else 0
-    return {"field": field, "value": describe_value(value), "rows": rows}
+    return {"field": field, "value": value, "rows": rows}
 
 
 def _neighbours(bank: FeatureBank, network: Network, feature: int, k: int) -> list[dict[str, Any]]:
@@ -182,18 +182,6 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
         "policies": bank.policies.to_dict(),
         "meta": bank.meta,
     }
-
-
-def describe_value(value: Any) -> str:
-    """A feature's value as text for people: a bucket as an interval, a missing cell as such."""
-    if value is None:
-        return "(missing)"
-    if isinstance(value, Scale):
-        return f"a number (mean {value.mean:g}, deviation {value.std:g})"
-    if isinstance(value, tuple):
-        low, high = value
-        return f"{low:g} to {high:g}"
-    return str(value)
 
 
 def _scores(outputs: Floats, task: Task) -> Floats:

@@ -1,32 +1,64 @@
 """The command line: commands are functions, flags are their arguments.
 
-    learn.py      fit
-    use.py        predict, observe, evaluate
-    look.py       inspect, export
-    prepare.py    prepare
-    flags.py      what several commands share; --config
-    rows.py, labels.py, predictions.py    files of rows, --target, what predict writes
+    fit.py, predict.py, observe.py, evaluate.py, inspect.py, export.py, prepare.py
+                    the commands
+    command.py      what a function needs to be a command: --json, --config, Ctrl-C
+    flags.py        what a parameter is as a flag
+    signature.py    parameters and their help, read from the source of functions and classes
+    target_flag.py  --target: a column or an expression
+    later_rows.py   files of rows that come after fit
 
 Other packages add commands by the entry point "openfate.commands": the lab does.
-Heavy imports stay inside the commands, so that `--help` answers at once.
+A command's module is imported when it runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
 from openfate import __version__
-from openfate.cli import learn, look, prepare, use
-from openfate.cli.flags import Json, interruptible, names_in, stderr
+from openfate.cli.command import Answer, Json, interruptible, make_command, stderr
+from openfate.cli.flags import names_in
+from openfate.cli.signature import Parameter, Signature, read_signature
 from openfate.errors import OpenFATEError
 
-__all__ = ["Json", "interruptible", "main", "make_app", "names_in", "stderr"]
+__all__ = [
+    "Answer",
+    "Json",
+    "Parameter",
+    "Signature",
+    "interruptible",
+    "main",
+    "make_app",
+    "make_command",
+    "names_in",
+    "read_signature",
+    "stderr",
+]
+
+
+# The commands, and what a Ctrl-C leaves of each.
+_COMMANDS = {
+    "fit": "nothing was written",
+    "predict": "nothing was written",
+    "observe": "the bundle is as it was",
+    "evaluate": "nothing was changed",
+    "inspect": None,
+    "export": "nothing was written",
+    "prepare": "run it again to go on from there",
+}
+# Of the estimators' parameters: `fit` gives them by itself, or by flags of its own.
+_BY_HAND = ("schema", "random_state", "callback", "progress")
 
 
 @cache
@@ -40,13 +72,32 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,  # or [env: X] would be read as markup
         pretty_exceptions_enable=False,
     )
-    commands = (learn.fit, use.predict, use.observe, use.evaluate, look.inspect, look.export)
-    for command in (*commands, prepare.prepare):
-        app.command()(command)
+    for name, left in _COMMANDS.items():
+        app.command()(_load_later(name, left))
     app.callback(invoke_without_command=True)(version)
     for added in entry_points(group="openfate.commands"):
         added.load()(app)
     return app
+
+
+def _load_later(name: str, left: str | None) -> Callable[..., None]:
+    """A command whose module is imported when it runs; its flags are read from the source."""
+    module = f"openfate.cli.{name}"
+    signature = read_signature(f"{module}:{name}")
+    if name == "fit":
+        classifier, regressor = (
+            read_signature(f"openfate.estimators:{estimator}", _BY_HAND)
+            for estimator in ("FATEClassifier", "FATERegressor")
+        )
+        # The classifier's docstring says more of what they share.
+        both = {p.name: p for p in (*regressor.parameters, *classifier.parameters)}
+        signature = replace(signature, parameters=(*signature.parameters, *both.values()))
+
+    def run(**values: Any) -> Answer:
+        answer: Answer = getattr(import_module(module), name)(**values)
+        return answer
+
+    return make_command(signature, run, left=left, config=name != "prepare")
 
 
 def version(
@@ -65,7 +116,9 @@ def main() -> None:
             warnings.showwarning = _warn
             make_app()()
     except OpenFATEError as error:
-        print(f"openfate: {error}", file=sys.stderr)
+        # An argument that the error says to set is a flag here: overwrite=True, --overwrite.
+        text = re.sub(r"\b(\w+)=True\b", lambda a: f"--{a[1].replace('_', '-')}", str(error))
+        print(f"openfate: {text}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has gone
         sys.stderr.close()

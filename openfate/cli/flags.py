@@ -1,144 +1,136 @@
-"""Flags that several commands share, and how their texts are read."""
+"""Flags: what a parameter is on the command line, and how its text is read.
+
+    bool                        --name, or --name / --no-name where it is true by default
+    int, float, str, Path       --name VALUE
+    Literal["a", "b"]           --name a|b
+    tuple[T, ...], Sequence[T]  --names A,B; or one of the words of a Literal beside it: all
+    list[T]                     --name A --name B
+    Mapping[str, T]             --names A=1,B=2, repeatable; with str: a WORD for all others too
+
+``T | None`` is as T.  A positional parameter without a default is an argument without a flag.
+"""
 
 from __future__ import annotations
 
-import difflib
-import sys
-import tomllib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from openfate.errors import DataFileError, InputError
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from openfate.cli.signature import REQUIRED, Parameter
+from openfate.errors import InputError
 
 __all__ = [
     "BatchRows",
     "Bundle",
-    "Config",
     "Exclude",
+    "Flag",
     "Graph",
-    "Json",
     "Null",
     "RowsPath",
-    "Target",
     "Where",
-    "assignments_in",
-    "check_choice",
-    "counted",
-    "interruptible",
+    "make_flag",
     "names_in",
-    "policy_in",
-    "stderr",
 ]
 
-T = TypeVar("T")
-
-
-# ---- --config ----------------------------------------------------------------------------------
-
-
-def read_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Take a TOML file's values as the defaults of the command's flags."""
-    if path is None:
-        return None
-    flags = {
-        flag.removeprefix("--"): parameter
-        for parameter in context.command.params
-        for flag in parameter.opts
-        if flag.startswith("--") and flag not in ("--help", "--config")
-    }
-    defaults = {}
-    for name, value in _toml(path).items():
-        if name not in flags:
-            close = difflib.get_close_matches(name, flags, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f" (flags: {', '.join(flags)})"
-            raise InputError(f"--config {path}: {context.info_name} has no flag {name!r}{hint}")
-        defaults[flags[name].name] = _as_flag(path, name, value, flags[name])
-    context.default_map = {**(context.default_map or {}), **defaults}  # the command line wins
-    return path
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except OSError as error:
-        raise DataFileError(f"--config {path}: cannot be read ({error.strerror}).") from None
-    except ValueError as error:  # no TOML, or no UTF-8
-        raise DataFileError(f"--config {path}: not TOML ({error}).") from None
-
-
-def _as_flag(path: Path, name: str, value: Any, flag: Any) -> Any:
-    """Turn a TOML value into what the command line would say: lists with commas, tables with =."""
-    if isinstance(value, dict):
-        value = [f"{key}={word}" for key, word in value.items()]
-    if isinstance(value, list):
-        words = [str(word) for word in value]
-        return words if flag.multiple else ",".join(words)
-    if isinstance(value, bool) != bool(getattr(flag, "is_flag", False)):
-        kind = "true or false" if not isinstance(value, bool) else "a value, not true or false"
-        raise InputError(f"--config {path}: {name} = {value!r}: it takes {kind}.")
-    return [value] if flag.multiple else value
-
-
-# ---- flags -------------------------------------------------------------------------------------
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        is_eager=True,
-        callback=read_config,
-        help="A TOML file with flags of this command; the command line wins.",
-    ),
-]
-Bundle = Annotated[
-    Path, typer.Argument(help="A folder that `openfate fit` wrote.", metavar="BUNDLE")
-]
-Where = Annotated[
-    str | None,
-    typer.Option(help='Only rows for which this SQL expression is true: "month = 1".'),
-]
+# Of several commands.
+Bundle = Annotated[Path, "A folder that `openfate fit` wrote."]
+RowsPath = Annotated[Path, "CSV, TSV (also .gz), Parquet or a folder of it."]
+Where = Annotated[str | None, 'Only rows for which this SQL expression is true: "month = 1".']
 Null = Annotated[
     list[str] | None,
-    typer.Option(help='A cell that means "missing", such as NA; repeatable. Empty ones always do.'),
-]
-BatchRows = Annotated[
-    int, typer.Option(min=1, help="Rows in memory at a time; the result does not depend on it.")
+    'A cell that means "missing", such as NA; repeatable. Empty ones always do.',
 ]
 Exclude = Annotated[
-    str,
-    typer.Option(
-        help="Columns of ROWS that are not used, besides those that fit excluded: A,B. A bundle "
-        "saved from Python does not know its target's column: name it here."
-    ),
-]
-RowsPath = Annotated[
-    Path, typer.Argument(help="CSV, TSV (also .gz), Parquet or a folder of it.", metavar="ROWS")
+    tuple[str, ...],
+    "Columns of ROWS that are not used, besides those that fit excluded. A bundle saved from "
+    "Python does not know its target's column: name it here.",
 ]
 Graph = Annotated[
-    str,
-    typer.Option(
-        help="What new features are computed from. state: rows that the bundle has seen; batch: "
-        "those and ROWS; auto: batch for features that the bundle has never seen."
-    ),
+    Literal["auto", "state", "batch"],
+    "What new features are computed from. state: rows that the bundle has seen; batch: those and "
+    "ROWS; auto: batch for features that the bundle has never seen.",
 ]
-Target = Annotated[
-    str | None,
-    typer.Option(help="The target's column or SQL expression [default: as in fit]."),
-]
+BatchRows = Annotated[int, "Rows in memory at a time; the result does not depend on it."]
+
+_NUMBERS = {int: ("an integer", "integers", "64,32"), float: ("a number", "numbers", "0.3,0.5")}
 
 
-def check_choice(flag: str, word: str, choices: tuple[str, ...]) -> None:
-    """Raise InputError where the word is none of the choices."""
-    if word not in choices:
-        raise InputError(f"{flag} {word}: choose {', '.join(choices[:-1])} or {choices[-1]}.")
+@dataclass(frozen=True)
+class Flag:
+    """A parameter as typer takes it, and what makes its value of what typer gives."""
+
+    parameter: inspect.Parameter
+    read: Callable[[Any], Any]
+
+
+def make_flag(parameter: Parameter) -> Flag:
+    """Make the flag of a parameter.
+
+    Raises
+    ------
+    TypeError
+        Where the type of the parameter is none of the above.
+
+    Examples
+    --------
+    >>> flag = make_flag(Parameter("hidden", tuple[int, ...] | None, None, "Widths."))
+    >>> flag.read("64,32"), flag.read(None)
+    ((64, 32), None)
+    """
+    name, default = parameter.name.rstrip("_").replace("_", "-"), parameter.default
+    hint, metavar, read = _kind(f"--{name}", parameter)
+    shown = default
+    if get_origin(hint) is list:
+        shown = [default] if isinstance(default, str) else None
+    elif isinstance(default, tuple | list):
+        shown = ",".join(map(str, default)) or None
+    if default is REQUIRED:
+        shown = REQUIRED
+    elif shown is None:
+        hint = hint | None
+    about: Any
+    if parameter.positional and default is REQUIRED:
+        about = typer.Argument(help=parameter.help, metavar=name.upper())
+    else:
+        flags = f"--{name}/--no-{name}" if default is True else f"--{name}"
+        about = typer.Option(flags, help=parameter.help, metavar=metavar)
+    return Flag(
+        inspect.Parameter(
+            parameter.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=shown,
+            annotation=Annotated[hint, about],
+        ),
+        lambda given: default if given is None or given == [] else read(given),
+    )
+
+
+def _kind(flag: str, parameter: Parameter) -> tuple[Any, str | None, Callable[[Any], Any]]:
+    """What typer is to read, how the help shows it, and how its value is read in turn."""
+    hint = parameter.type
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kinds = {get_origin(member) or member: member for member in members}
+    if mapping := kinds.get(Mapping) or kinds.get(dict):
+        item, takes_word = get_args(mapping)[1], str in kinds
+        metavar = "WORD|NAME=WORD,..." if takes_word else "NAME=WORD,..."
+        return list[str], metavar, lambda texts: _mapping(flag, texts, item, takes_word)
+    if sequence := kinds.get(Sequence) or kinds.get(tuple):
+        item, words = get_args(sequence)[0], get_args(kinds.get(Literal, str))
+        return str, "A,B", lambda text: text if text in words else _list(flag, text, item)
+    if choices := kinds.get(Literal):
+        metavar = "|".join(map(str, get_args(choices)))
+        return str, metavar, lambda text: _value(f"{flag} {text}", text, choices)
+    if list in kinds:
+        return kinds[list], None, list
+    for kind in (bool, Path, float, int, str):
+        if kind in kinds:
+            return kind, None, kind
+    raise TypeError(f"{parameter.name}: {hint} cannot be a flag; skip it.")
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -152,71 +144,44 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def assignments_in(flag: str, text: str) -> dict[str, str]:
-    """Split NAME=WORD,NAME=WORD.
-
-    Examples
-    --------
-    >>> assignments_in("--kinds", "age=numeric,zip=categorical")
-    {'age': 'numeric', 'zip': 'categorical'}
-    """
-    found = {}
-    for part in names_in(text):
-        name, equals, word = part.rpartition("=")
-        if not equals or not name:
-            raise InputError(f"{flag} {part}: give NAME=WORD, several with commas between them.")
-        found[name.strip()] = word.strip()
-    return found
-
-
-def policy_in(flag: str, texts: list[str] | None, default: str) -> str | dict[str, str]:
-    """Read WORD and NAME=WORD: one word for all columns, or a word for each of some.
-
-    Examples
-    --------
-    >>> policy_in("--new-columns", ["ignore"], "extrapolate")
-    'ignore'
-    """
-    words = [word for text in texts or () for word in names_in(text)]
-    plain = [word for word in words if "=" not in word]
-    if len(plain) > 1:
-        raise InputError(f"{flag} {','.join(plain)}: give one word for all columns, or NAME=WORD.")
-    named = assignments_in(flag, ",".join(word for word in words if "=" in word))
-    word = plain[0] if plain else default
-    return {"*": word, **named} if named else word
-
-
-# ---- while it works ------------------------------------------------------------------------------
-
-
-def stderr() -> Console:
-    """Where progress goes, so that what is printed can be piped."""
-    from rich.console import Console
-
-    return Console(stderr=True)
-
-
-@contextmanager
-def interruptible(left: str) -> Iterator[None]:
-    """Ctrl-C ends a command with one line, which says what is `left`."""
+def _value(given: str, text: str, kind: Any) -> Any:
+    """One value of a text; errors show what was `given`."""
+    if get_origin(kind) is Literal:
+        choices = {str(choice): choice for choice in get_args(kind)}
+        if text not in choices:
+            *most, last = choices
+            raise InputError(f"{given}: choose {', '.join(most)} or {last}.")
+        return choices[text]
     try:
-        yield
-    except KeyboardInterrupt:
-        print(f"openfate: interrupted; {left}.", file=sys.stderr)
-        raise typer.Exit(130) from None
+        return kind(text) if kind in (int, float, Path) else text
+    except ValueError:
+        raise InputError(f"{given}: not {_NUMBERS[kind][0]}.") from None
 
 
-def counted(batches: Iterable[T], what: str) -> Iterator[T]:
-    """The batches, while a line on the terminal counts their rows; each batch has a length."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def _list(flag: str, text: str, item: Any) -> tuple[Any, ...]:
+    if item not in _NUMBERS:
+        return tuple(_value(f"{flag} {name}", name, item) for name in names_in(text))
+    try:
+        return tuple(item(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        _, what, example = _NUMBERS[item]
+        raise InputError(
+            f"{flag} {text}: give {what} with commas between them, such as {example}."
+        ) from None
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    console, n_rows = stderr(), 0
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task(what, total=None)
-        for batch in batches:
-            yield batch
-            n_rows += len(batch)  # type: ignore[arg-type]
-            progress.update(task, description=f"{what}: {n_rows:,} rows")
+
+def _mapping(flag: str, texts: list[str], item: Any, words: bool) -> Any:
+    """NAME=WORD,NAME=WORD as a dict; one WORD for all others as its "*", or alone as it is."""
+    parts = [part for text in texts for part in names_in(text)]
+    plain = [part for part in parts if "=" not in part]
+    if len(plain) > words or any(part.startswith("=") for part in parts):
+        first = "one word for all others, or " * words
+        raise InputError(f"{flag} {','.join(parts)}: give {first}NAME=WORD, several with commas.")
+    if parts == plain:
+        return plain[0] if plain else {}
+    found = {"*": plain[0]} if plain else {}
+    for part in parts:
+        name, equals, word = part.rpartition("=")
+        if equals:
+            found[name.strip()] = _value(f"{flag} {part}", word.strip(), item)
+    return found

@@ -110,7 +110,8 @@ class FATEEstimator(BankEstimator):
         rows = LabelledRows(encoder.encode(table), target, weight)
         share = self._expect_share(encoder, unlabelled)
         network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share)
-        encoder.grow(table, schema)  # WHY: what only validation rows have is new: extrapolated
+        # WHY: what only validation rows have is new to the networks: extrapolated.
+        encoder = encoder.grow_copy(table, schema)
         self._make_bank(table, target, encoder, network, usage)
         self._remember(rows, parts[1], decision)
 
@@ -345,21 +346,36 @@ class FATEClassifier(BankClassifier, FATEEstimator):
     linear
         Of "deepfm" and "widedeep" with the strategy "fate": the linear weight of a new feature,
         "zero", or "extrapolated" with its embedding.
-    width, hidden, epochs, lr, batch_size, patience
-        Width of an embedding, widths of the hidden layers (() for none), the most passes over the
-        rows, learning rate, rows in a mini-batch, epochs without a better validation loss that are
-        waited for.  None: what suits the strategy.
+    width
+        Of an embedding.  None, here and below: what suits the strategy.
+    hidden
+        Widths of the hidden layers, such as 64,32; () for none.
+    epochs
+        Passes over the rows, at most.
+    lr
+        Learning rate.
+    batch_size
+        Rows in a mini-batch.
+    patience
+        Epochs without a better validation loss that are waited for.
     validation_share
         Rows spared to stop early and to probe; none are below 40 rows.
-    dropout, n_members, weight_decay
-        Of the plain networks: probability that a cell is dropped in training, networks whose
-        predictions are averaged, AdamW's decay.
-    n_folds, drop_edge, lr_extrapolator
-        Of the paper's: parts of the features that are hidden in turn, probability that an edge is
-        removed, the extrapolator's learning rate.
-    novelty, n_draws
-        What the probe expects to appear, new "values", whole "columns" or "both"; how many times
-        it hides some and fits again.
+    dropout
+        Probability that a cell is dropped in training (all strategies but "fate").
+    n_members
+        Networks whose predictions are averaged (all but "fate").
+    weight_decay
+        AdamW's (all but "fate").
+    n_folds
+        Parts of the features that are hidden in turn ("fate").
+    drop_edge
+        Probability that an edge is removed ("fate").
+    lr_extrapolator
+        The extrapolator's learning rate ("fate").
+    novelty
+        What the probe expects to appear: new "values", whole "columns" or "both".
+    n_draws
+        How many times the probe hides some and fits again.
     hidden_share
         The share of cells that will be new, as far as it is known: the probe hides as much, and
         half of it.  None: what `unlabelled` rows of `fit` tell; without them 0.2, 0.35 and 0.5.
@@ -371,8 +387,10 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         "auto" takes a GPU where there is one; else "cpu", "cuda", ...  Prediction is on the CPU.
     random_state
         A seed; the same seed gives the same model.
-    new_columns, new_values
+    new_columns
         "extrapolate", "ignore", "warn" (and extrapolate) or "error", for all or by column.
+    new_values
+        Of known columns: the same words.
     missing_columns
         "ignore", "warn" or "error", for all or by column.
     callback

@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING
 from openfate._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from openfate.table.ahead import read_ahead
-    from openfate.table.buckets import Scale
-    from openfate.table.changes import SchemaReport, compare, enforce
-    from openfate.table.clicks.logs import Log, open_log
-    from openfate.table.clicks.measure import describe_preparation, measured_prepare
-    from openfate.table.clicks.pieces import Batch, batches_of
-    from openfate.table.clicks.prepare import prepare
-    from openfate.table.clicks.shards import PreparedData
+    from openfate.table.changes import Policies, Policy, SchemaReport, compare, enforce
+    from openfate.table.dtypes import plain_types
     from openfate.table.encoder import Encoder
     from openfate.table.expressions import Expression, parse
-    from openfate.table.frame import Table, read_table, text_of
+    from openfate.table.fields import Field
+    from openfate.table.frame import Table, column_of, read_table, text_of
+    from openfate.table.logs import Log, open_log, values_of
+    from openfate.table.measure import describe_preparation, measured_prepare
     from openfate.table.multihot import MultiHot
-    from openfate.table.policies import Policies, Policy
-    from openfate.table.read import RowFile, plain_types
-    from openfate.table.schema import Field, Schema
-    from openfate.table.values import column_of
+    from openfate.table.pieces import Batch, batches_of, read_ahead
+    from openfate.table.preparation import prepare
+    from openfate.table.reader import Rows, TextFile
+    from openfate.table.rowfile import RowFile
+    from openfate.table.schema import Schema
+    from openfate.table.shards import PreparedData
 
 __all__ = [
     "Batch",
@@ -39,10 +38,11 @@ __all__ = [
     "Policy",
     "PreparedData",
     "RowFile",
-    "Scale",
+    "Rows",
     "Schema",
     "SchemaReport",
     "Table",
+    "TextFile",
     "batches_of",
     "column_of",
     "compare",
@@ -56,26 +56,26 @@ __all__ = [
     "read_ahead",
     "read_table",
     "text_of",
+    "values_of",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "openfate.table.ahead": "read_ahead",
-        "openfate.table.buckets": "Scale",
-        "openfate.table.changes": "SchemaReport compare enforce",
-        "openfate.table.clicks.logs": "Log open_log",
-        "openfate.table.clicks.measure": "describe_preparation measured_prepare",
-        "openfate.table.clicks.pieces": "Batch batches_of",
-        "openfate.table.clicks.prepare": "prepare",
-        "openfate.table.clicks.shards": "PreparedData",
+        "openfate.table.changes": "Policies Policy SchemaReport compare enforce",
+        "openfate.table.dtypes": "plain_types",
         "openfate.table.encoder": "Encoder",
         "openfate.table.expressions": "Expression parse",
-        "openfate.table.frame": "Table read_table text_of",
+        "openfate.table.fields": "Field",
+        "openfate.table.frame": "Table column_of read_table text_of",
+        "openfate.table.logs": "Log open_log values_of",
+        "openfate.table.measure": "describe_preparation measured_prepare",
         "openfate.table.multihot": "MultiHot",
-        "openfate.table.policies": "Policies Policy",
-        "openfate.table.read": "RowFile plain_types",
-        "openfate.table.schema": "Field Schema",
-        "openfate.table.values": "column_of",
+        "openfate.table.pieces": "Batch batches_of read_ahead",
+        "openfate.table.preparation": "prepare",
+        "openfate.table.reader": "Rows TextFile",
+        "openfate.table.rowfile": "RowFile",
+        "openfate.table.schema": "Schema",
+        "openfate.table.shards": "PreparedData",
     },
 )

@@ -1,7 +1,9 @@
 """What a frame holds that an encoder does not know, what it lacks, and what the policies say.
 
 `enforce` runs before each prediction and looks only where a policy asks for it; `compare` makes
-the full report.  Missing is never confused with unknown: a missing cell is a new value only where
+the full report.  "extrapolate" uses what is new, "ignore" leaves it out, "warn" goes on with a
+warning, "error" refuses the frame.  A column that is missing can only be ignored, warned of or
+refused.  Missing is never confused with unknown: a missing cell is a new value only where
 no cell of its field was missing before.
 """
 
@@ -9,25 +11,135 @@ from __future__ import annotations
 
 import html
 import json
-import reprlib
 import warnings
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 from openfate.errors import InputError, OpenWorldWarning
-from openfate.table.buckets import Scale
-from openfate.table.encoder import Encoder, Unseen, Value
+from openfate.table.encoder import Encoder, Unseen
+from openfate.table.fields import KINDS
 from openfate.table.frame import Table, read_table
-from openfate.table.kinds import Kind
-from openfate.table.policies import Policies, Situation
-from openfate.table.schema import Field, Schema, infer, refuse_nameless
+from openfate.table.schema import Field, Schema, refuse_nameless
 
-__all__ = ["ColumnChange", "Growth", "SchemaReport", "compare", "enforce"]
+__all__ = [
+    "ColumnChange",
+    "Growth",
+    "Policies",
+    "Policy",
+    "SchemaReport",
+    "compare",
+    "enforce",
+]
 
 Overrides = Schema | Iterable[Field] | None
+Situation = Literal["new_columns", "new_values", "missing_columns"]
+Policy = str | Mapping[str, str]
 
+# The words of each policy, and what they do.
+_NEW = {
+    "extrapolate": "extrapolated from {its} rows.",
+    "ignore": "ignored.",
+    "warn": "extrapolated from {its} rows, with a warning.",
+    "error": "the frame is refused.",
+}
+_MISSING = {
+    "ignore": "it gives no feature.",
+    "warn": "it gives no feature, with a warning.",
+    "error": "the frame is refused.",
+}
+_WORDS = {"new_columns": _NEW, "new_values": _NEW, "missing_columns": _MISSING}
 _HEADINGS = ("column", "status", "kind", "new values", "unseen", "missing", "action", "examples")
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What to do when a frame differs from the training rows.
+
+    Each is a word for all fields, or a mapping from fields to words; in a mapping "*" stands for
+    the fields that it does not name, which take the default without it.
+
+    Parameters
+    ----------
+    new_columns
+        Columns that were not there: "extrapolate" | "ignore" | "warn" | "error".
+    new_values
+        Values of known fields that were not there: the same words.  A missing cell is such a value
+        where no cell of the field was missing before.
+    missing_columns
+        Known fields that are not among the columns: "ignore" | "warn" | "error".
+
+    Examples
+    --------
+    >>> policies = Policies(new_columns="ignore", new_values={"country": "error", "*": "warn"})
+    >>> policies.of("new_values", "country"), policies.of("new_values", "job")
+    ('error', 'warn')
+    >>> Policies.from_dict(policies.to_dict()) == policies
+    True
+    """
+
+    new_columns: Policy = "extrapolate"
+    new_values: Policy = "extrapolate"
+    missing_columns: Policy = "ignore"
+
+    def __post_init__(self) -> None:
+        for situation, words in _WORDS.items():
+            policy = getattr(self, situation)
+            if not isinstance(policy, Mapping):
+                _check(situation, policy, words, ", or a mapping from fields to those words")
+                continue
+            for field, word in policy.items():
+                if not isinstance(field, str):
+                    raise InputError(f"{situation}: the key {field!r} is not a field's name.")
+                _check(f"{situation}[{field!r}]", word, words)
+            object.__setattr__(self, situation, dict(policy))
+
+    def of(self, situation: Situation, field: str) -> str:
+        """Give the word for one field.
+
+        Examples
+        --------
+        >>> Policies(missing_columns={"age": "error"}).of("missing_columns", "job")
+        'ignore'
+        """
+        policy: Policy = getattr(self, situation)
+        if isinstance(policy, str):
+            return policy
+        default: str = getattr(Policies, situation)
+        return policy.get(field, policy.get("*", default))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write them as a plain dict, for JSON.
+
+        Examples
+        --------
+        >>> Policies().to_dict()["missing_columns"]
+        'ignore'
+        """
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Policies:
+        """Read what `to_dict` wrote; raises InputError where it is something else.
+
+        Examples
+        --------
+        >>> Policies.from_dict({"new_values": "ignore"}).new_values
+        'ignore'
+        """
+        known = [field.name for field in fields(cls)]
+        if not isinstance(data, Mapping) or not set(data) <= set(known):
+            raise InputError(f"policies are a mapping with {', '.join(known)}, not {data!r}.")
+        return cls(**data)
+
+
+def _check(what: str, word: Any, words: Iterable[str], also: str = "") -> None:
+    if not isinstance(word, str) or word not in words:
+        *some, last = (f'"{known}"' for known in words)
+        raise InputError(f"{what} must be {', '.join(some)} or {last}{also}, not {word!r}.")
+
+
+# ---- the report ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -59,7 +171,7 @@ class ColumnChange:
 
     name: str
     status: Literal["known", "new", "missing"]
-    kind: Kind
+    kind: str
     n_values: int
     share_unseen: float
     share_missing: float
@@ -164,7 +276,7 @@ class SchemaReport:
 
 
 class Growth(NamedTuple):
-    """What the policies let an encoder learn from a frame: arguments of `Encoder.grown`.
+    """What the policies let an encoder learn from a frame: arguments of `Encoder.grow_copy`.
 
     Parameters
     ----------
@@ -217,60 +329,58 @@ def enforce(
     >>> growth = enforce(encoder, later, Policies(new_values="ignore"))
     >>> growth
     Growth(columns=('city',), values=frozenset())
-    >>> encoder.grown(later, columns=growth.columns, values=growth.values).fields
+    >>> encoder.grow_copy(later, columns=growth.columns, values=growth.values).fields
     ('job', 'city')
     """
     table, declared = read_table(frame), Schema(schema_overrides or ())
     new = [name for name in table.columns if name not in encoder.schema]
-    _act_on(_met(encoder, table, policies, new))
-    may_add = [
+    _act_on(_find_unwanted(encoder, table, policies, new))
+    columns = tuple(
         name
         for name in new
-        if policies.of("new_columns", name) in ("extrapolate", "warn")
+        if policies.of("new_columns", name) in _USED
         and (name in declared or table.columns[name].null_count() < table.n_rows)
-    ]
-    return Growth(tuple(may_add), _may_grow(encoder, policies))
+    )
+    values = frozenset(n for n in encoder.fields if policies.of("new_values", n) in _USED)
+    return Growth(columns, None if len(values) == len(encoder.fields) else values)
 
 
-def _may_grow(encoder: Encoder, policies: Policies) -> frozenset[str] | None:
-    if policies.new_values in ("extrapolate", "warn"):
-        return None
-    names = [n for n in encoder.fields if policies.of("new_values", n) in ("extrapolate", "warn")]
-    return None if len(names) == len(encoder.schema) else frozenset(names)
+_USED = ("extrapolate", "warn")
 
 
-def _met(
+def _find_unwanted(
     encoder: Encoder, table: Table, policies: Policies, new: list[str]
 ) -> dict[str, list[str]]:
-    """What is met under each of the words "error" and "warn"."""
-    met: dict[str, list[str]] = {"error": [], "warn": []}
+    """What the policies "error" and "warn" are to tell, by these words."""
+    told: dict[str, list[str]] = {"error": [], "warn": []}
 
     def note(situation: Situation, name: str, what: str) -> None:
         word = policies.of(situation, name)
-        if word in met:
-            met[word].append(f"{what} ({situation}={word})")
+        if word in told:
+            told[word].append(f"{what} ({situation}={word})")
 
     for name in new:
         note("new_columns", name, f"column {name!r} is new")
     for name in encoder.fields:
         if name not in table.columns:
             note("missing_columns", name, f"column {name!r} is missing")
-    watched = [f for f in encoder.schema if policies.of("new_values", f.name) in met]
-    if watched:
-        for name, unseen in encoder.unseen(table, watched).items():
-            if unseen.n_values or unseen.missing:
-                note("new_values", name, f"field {name!r} has {_new_values(unseen)}")
-    return met
+    watched = [f for f in encoder.schema if policies.of("new_values", f.name) in told]
+    unseen = encoder.unseen(table, watched) if watched else {}
+    for field in watched:
+        if field.name in unseen and unseen[field.name].n_new:
+            what = _describe(unseen[field.name], field)
+            note("new_values", field.name, f"field {field.name!r} has {what}")
+    return told
 
 
-def _act_on(met: dict[str, list[str]]) -> None:
-    if met["error"]:
+def _act_on(unwanted: dict[str, list[str]]) -> None:
+    if unwanted["error"]:
         raise InputError(
-            f"the policies refuse this frame: {'; '.join(met['error'])}; "
+            f"the policies refuse this frame: {'; '.join(unwanted['error'])}; "
             "mend the frame, or choose another policy."
         )
-    if met["warn"]:
-        text = f"this frame differs from the training rows: {'; '.join(met['warn'])}."
+    if unwanted["warn"]:
+        text = f"this frame differs from the training rows: {'; '.join(unwanted['warn'])}."
         warnings.warn(text, OpenWorldWarning, stacklevel=3)
 
 
@@ -308,7 +418,7 @@ def compare(
     table = read_table(frame)
     refuse_nameless(table)
     rest = table.select(name for name in table.columns if name not in encoder.schema)
-    fields = [*encoder.schema, *infer(rest, schema_overrides)]
+    fields = [*encoder.schema, *Schema.from_frame(rest, schema_overrides)]
     columns = tuple(_change(encoder, table, policies, field) for field in fields)
     return SchemaReport(columns, table.n_rows, note)
 
@@ -332,48 +442,29 @@ def _change(encoder: Encoder, table: Table, policies: Policies, field: Field) ->
         why = f"was not there in training; {_NEW[word].format(its='its')}"
         if n_missing == table.n_rows:
             why = "has no value yet, and stays new until one comes."
-    elif unseen.n_values or unseen.missing:
-        why = f"has {_new_values(unseen)}; {_NEW[word].format(its='their')}"
+    elif unseen.n_new:
+        why = f"has {_describe(unseen, field)}; {_NEW[word].format(its='their')}"
     else:
         word, why = "use", "every value is known."
-    n_values, examples = unseen.n_values + unseen.missing, _examples(unseen)
+    examples = _examples(unseen, field)
     return ColumnChange(
-        name, status, kind, n_values, unseen.share, share_missing, examples, word, why
+        name, status, kind, unseen.n_new, unseen.share, share_missing, examples, word, why
     )
 
 
 # ---- words -------------------------------------------------------------------------------------
 
-_NEW = {
-    "extrapolate": "extrapolated from {its} rows.",
-    "warn": "extrapolated from {its} rows, with a warning.",
-    "ignore": "ignored.",
-    "error": "the frame is refused.",
-}
-_MISSING = {
-    "ignore": "it gives no feature.",
-    "warn": "it gives no feature, with a warning.",
-    "error": "the frame is refused.",
-}
+
+def _describe(unseen: Unseen, field: Field) -> str:
+    examples = _examples(unseen, field)
+    some = "" if unseen.n_new == len(examples) else "e.g. "
+    return f"{_count(unseen.n_new, 'new value')} ({some}{', '.join(examples)})"
 
 
-def _new_values(unseen: Unseen) -> str:
-    examples = _examples(unseen)
-    n_values = unseen.n_values + unseen.missing
-    some = "" if n_values == len(examples) else "e.g. "
-    return f"{_count(n_values, 'new value')} ({some}{', '.join(examples)})"
-
-
-def _examples(unseen: Unseen) -> tuple[str, ...]:
+def _examples(unseen: Unseen, field: Field) -> tuple[str, ...]:
     """Up to three, "missing" among them where it is one; only texts are quoted."""
-    shown = [_shown(value) for value in unseen.examples]
-    return (*shown[:2], "missing") if unseen.missing else tuple(shown)
-
-
-def _shown(value: Value) -> str:
-    if isinstance(value, tuple):
-        return f"{value[0]:g} to {value[1]:g}"
-    return "a number" if isinstance(value, Scale) else reprlib.repr(value)
+    quoted = tuple(map(KINDS[field.kind].quote, unseen.examples))
+    return (*quoted[:2], "missing") if unseen.missing else quoted
 
 
 def _cells(column: ColumnChange) -> list[str]:

@@ -2,31 +2,65 @@
 
 The vocabulary only ever grows and an id, once given, never changes: that is what lets a trained
 model meet new values and new columns.  Only values and buckets that occur get an id; D is their
-number, N rows, d fields.  What happens within one field is in `codec`.
+number, N rows, d fields.  What the cells of a field hold is in `fields`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+import json
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import InputError
-from openfate.table.cells import rows_of
-from openfate.table.codec import Codec, Unseen, Value
+from openfate.table.fields import KINDS, SMALL, Field, Kind, Value
 from openfate.table.frame import Table, read_table
-from openfate.table.hashing import checked_key, random_key
 from openfate.table.multihot import MultiHot
-from openfate.table.parts import State, state_of, to_parts
-from openfate.table.schema import Field, Schema, infer, refuse_nameless
+from openfate.table.schema import Schema, refuse_nameless
 
-__all__ = ["Encoder", "Unseen", "Value"]
+__all__ = ["Encoder", "Unseen", "Vocabulary"]
 
 Ids = NDArray[np.int32]
+
+_STATES = tuple(state for kind in KINDS.values() for state in kind.states)
+_HEADER = ("schema", "missing", *_STATES, "hash_key", "fitted")
+_MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+_COLUMNS = {"field": pl.Int32(), "value": pl.String(), "bucket": pl.Int32()}
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """What has no id in one column.
+
+    Parameters
+    ----------
+    share
+        Of the cells that are not missing (of the elements of lists, of the parts of dates), how
+        much has a value without an id.
+    n_values
+        The number of distinct such values.
+    examples
+        Up to three of them, as `Encoder.decode` would give them.
+    missing
+        Whether a cell is missing and "missing" is a value without an id.
+    """
+
+    share: float
+    n_values: int
+    examples: tuple[Value, ...]
+    missing: bool
+
+    @property
+    def n_new(self) -> int:
+        """The number of values without an id, "missing" among them."""
+        return self.n_values + self.missing
 
 
 class Encoder:
@@ -35,7 +69,7 @@ class Encoder:
     Parameters
     ----------
     schema
-        The fields to encode; other columns of a frame are left alone until `grow` meets them.
+        The fields to encode; other columns of a frame are left alone until `grow_copy` meets them.
     missing
         "feature": a missing cell (null, NaN) is a value of its own.  "none": it gives no feature.
     hash_key
@@ -59,9 +93,7 @@ class Encoder:
     >>> later = pl.DataFrame({"job": ["judge"], "age": [61.5], "city": ["Rome"]})
     >>> encoder.encode(later).ids.tolist()  # unknown job, unknown column, age clipped
     [3]
-    >>> encoder.grow(later).tolist()
-    [4, 5]
-    >>> encoder.encode(later).ids.tolist()
+    >>> encoder.grow_copy(later).encode(later).ids.tolist()
     [4, 3, 5]
     """
 
@@ -75,10 +107,10 @@ class Encoder:
             raise InputError(f'missing must be "feature" or "none", not {missing!r}.')
         self.schema = schema
         self.missing: Literal["feature", "none"] = missing
-        self._hash_key = None if hash_key is None else checked_key(hash_key)
+        self._hash_key = None if hash_key is None else _check_key(hash_key)
         self._field_of = np.empty(0, dtype=np.int32)  # (D,)
         self._fitted = False
-        self._codecs: dict[str, Codec] = {}
+        self._codecs: dict[str, _Codec] = {}
         self._add_codecs(schema)
 
     # ---- learning values ---------------------------------------------------------------------
@@ -103,7 +135,7 @@ class Encoder:
         """
         if self._fitted:
             raise InputError(
-                "this encoder is fitted; ids never change: call grow, or make another."
+                "this encoder is fitted; ids never change: call grow_copy, or make another."
             )
         table = read_table(frame)
         for name in self.schema.names:
@@ -112,42 +144,18 @@ class Encoder:
                     f"field {name!r} is not a column of the frame; "
                     f"columns: {', '.join(table.columns) or 'none'}."
                 )
-        self._become(self._learned(table, self.schema, new=()))
+        self.__dict__.update(self._learn(table, self.schema, new=()).__dict__)
         self._fitted = True
         return self
 
-    def grow(
-        self,
-        frame: Any,
-        schema: Schema | None = None,
-        columns: Collection[str] | None = None,
-        values: Collection[str] | None = None,
-    ) -> Ids:
-        """Give ids to the values and columns of a frame that have none yet, as `grown` does.
-
-        Returns
-        -------
-            The new ids, ascending; a frame that raises an error changes nothing.
-
-        Examples
-        --------
-        >>> import polars as pl
-        >>> encoder = Encoder(Schema([])).fit(pl.DataFrame())
-        >>> encoder.grow(pl.DataFrame({"city": ["Rome", "Oslo"]})).tolist()
-        [0, 1]
-        """
-        first = self.n_features
-        self._become(self.grown(frame, schema, columns, values))
-        return np.arange(first, self.n_features, dtype=np.int32)
-
-    def grown(
+    def grow_copy(
         self,
         frame: Any,
         schema: Schema | None = None,
         columns: Collection[str] | None = None,
         values: Collection[str] | None = None,
     ) -> Encoder:
-        """Give a copy in which what is new in a frame has ids too; it shares all that is not new.
+        """Make a copy in which what is new in a frame has ids too; it shares all that is not new.
 
         Parameters
         ----------
@@ -171,17 +179,18 @@ class Encoder:
         >>> import polars as pl
         >>> rows = pl.DataFrame({"city": ["Rome", "Oslo"]})
         >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
-        >>> encoder.grown(rows) is encoder
+        >>> encoder.grow_copy(rows) is encoder
         True
-        >>> encoder.grown(pl.DataFrame({"city": ["Bern"]})).n_features, encoder.n_features
+        >>> encoder.grow_copy(pl.DataFrame({"city": ["Bern"]})).n_features, encoder.n_features
         (3, 2)
         """
-        self._refuse_unfitted()
-        table = read_table(frame)
-        may_add, may_grow = _names("columns", columns), _names("values", values)
-        new = self._new_fields(table, schema, may_add)
-        known = [f for f in self.schema if may_grow is None or f.name in may_grow]
-        return self._learned(table, known, new)
+        table = self._read(frame)
+        for what, names in (("columns", columns), ("values", values)):
+            if isinstance(names, str):
+                raise InputError(f"{what} must be a list of names, not the string {names!r}.")
+        new = self._new_fields(table, schema, columns)
+        known = [f for f in self.schema if values is None or f.name in values]
+        return self._learn(table, known, new)
 
     def _new_fields(
         self, table: Table, schema: Schema | None, may_add: Collection[str] | None
@@ -195,7 +204,7 @@ class Encoder:
             refuse_nameless(table)
         if schema is None:
             filled = [n for n in names if table.columns[n].null_count() < table.n_rows]
-            return list(infer(table.select(filled)))
+            return list(Schema.from_frame(table.select(filled)))
         for field in schema:
             if field.name in self.schema and field not in self.schema:
                 raise InputError(
@@ -204,41 +213,44 @@ class Encoder:
                 )
         return [schema[name] for name in names if name in table.columns]
 
-    def _learned(self, table: Table, known: Iterable[Field], new: Collection[Field]) -> Encoder:
-        """Give a copy that has learned the columns of the given fields, or itself for nothing."""
-        encoder = copy.copy(self)
-        encoder._codecs = dict(self._codecs)
-        if new:
-            encoder.schema = Schema([*self.schema, *new])
-            encoder._add_codecs(new)
+    def _learn(self, table: Table, known: Iterable[Field], new: Collection[Field]) -> Encoder:
+        """Make a copy that has learned the columns of the given fields; itself for nothing."""
+        encoder = self._copy_with(new)
         index = {name: i for i, name in enumerate(encoder.schema.names)}
         field_of, first, is_changed = [self._field_of], self.n_features, bool(new)
         for field in (f for f in (*known, *new) if f.name in table.columns):
             codec = encoder._codecs[field.name]
-            found = codec.new_in(table)
-            if found.n_ids or found.measure is not codec.measure:
-                encoder._codecs[field.name] = codec.grown(found, first)
-                field_of.append(np.full(found.n_ids, index[field.name], dtype=np.int32))
-                first += found.n_ids
+            grown = codec.grow(table, first)
+            if grown is not codec:
+                n_new = len(grown.vocabulary) - len(codec.vocabulary)
+                encoder._codecs[field.name] = grown
+                field_of.append(np.full(n_new, index[field.name], dtype=np.int32))
+                first += n_new
                 is_changed = True
         if not is_changed:
             return self
         encoder._field_of = np.concatenate(field_of)
         return encoder
 
+    def _copy_with(self, new: Collection[Field]) -> Encoder:
+        encoder = copy.copy(self)
+        encoder._codecs = dict(self._codecs)
+        if new:
+            encoder.schema = Schema([*self.schema, *new])
+            encoder._add_codecs(new)
+        return encoder
+
     def _add_codecs(self, fields: Iterable[Field]) -> None:
         for field in fields:
             if field.hashed and self._hash_key is None:
-                self._hash_key = random_key()
-            key = self._hash_key if field.hashed else None
-            self._codecs[field.name] = Codec(field, self.missing == "feature", key)
+                self._hash_key = secrets.token_bytes(32)
+            kind = KINDS[field.kind](field, self._hash_key if field.hashed else None)
+            self._codecs[field.name] = _Codec(kind, self.missing == "feature")
 
-    def _become(self, other: Encoder) -> None:
-        self.__dict__.update(other.__dict__)
-
-    def _refuse_unfitted(self) -> None:
+    def _read(self, frame: Any) -> Table:
         if not self._fitted:
             raise InputError("this encoder has seen no rows: call fit first.")
+        return read_table(frame)
 
     # ---- encoding ----------------------------------------------------------------------------
 
@@ -258,16 +270,16 @@ class Encoder:
         array([[1, 1],
                [0, 1]], dtype=int8)
         """
-        self._refuse_unfitted()
-        table = read_table(frame)
-        cells = [
-            part
-            for field in self.schema
-            if field.name in table.columns
-            for part in self._codecs[field.name].cells(table)
+        table = self._read(frame)
+        columns = [
+            column
+            for name, codec in self._codecs.items()
+            if name in table.columns
+            for column in codec.encode(table)
         ]
-        has_values = any(field.numeric == "value" for field in self.schema)
-        return rows_of(cells, table.n_rows, self.n_features, has_values)
+        has_values = any(codec.kind.has_values for codec in self._codecs.values())
+        join = _join_columns if all(column.row is None for column in columns) else _join_entries
+        return join(columns, table.n_rows, self.n_features, has_values)
 
     def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:
         """Tell what the columns of a frame hold that has no id.
@@ -277,8 +289,8 @@ class Encoder:
         frame
             Rows; fields that are not among its columns are left out.
         fields
-            Where to look; one that the encoder does not know is looked at as `grown` would add it.
-            By default all that it knows.
+            Where to look; one that the encoder does not know is looked at as `grow_copy` would add
+            it.  By default all that it knows.
 
         Examples
         --------
@@ -288,14 +300,9 @@ class Encoder:
         >>> encoder.unseen(pl.DataFrame({"city": ["Bern", "Rome", None, None]}))["city"]
         Unseen(share=0.5, n_values=1, examples=('Bern',), missing=True)
         """
-        self._refuse_unfitted()
-        table = read_table(frame)
+        table = self._read(frame)
         wanted = [f for f in (self.schema if fields is None else fields) if f.name in table.columns]
-        looking, new = self, [field for field in wanted if field.name not in self.schema]
-        if new:
-            looking = copy.copy(self)
-            looking._codecs = dict(self._codecs)
-            looking._add_codecs(new)
+        looking = self._copy_with([field for field in wanted if field.name not in self.schema])
         return {field.name: looking._codecs[field.name].unseen(table) for field in wanted}
 
     # ---- looking at it -----------------------------------------------------------------------
@@ -332,7 +339,22 @@ class Encoder:
         if not 0 <= feature < self.n_features:
             raise InputError(f"feature id {feature} is outside 0..{self.n_features - 1}.")
         name = self.schema.fields[self._field_of[feature]].name
-        return name, self._codecs[name].value_of(feature)
+        key = self._codecs[name].vocabulary.key_of(feature)
+        return name, None if key is None else self._codecs[name].kind.decode(key)
+
+    def describe(self, feature: int) -> tuple[str, str]:
+        """Give a feature's field and value as text for people.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"age": [0.0, 10.0, None]})
+        >>> encoder = Encoder(Schema.from_frame(rows, [Field("age", "numeric")])).fit(rows)
+        >>> encoder.describe(1), encoder.describe(2)
+        (('age', '9 to 10'), ('age', '(missing)'))
+        """
+        name, value = self.decode(feature)
+        return name, "(missing)" if value is None else self._codecs[name].kind.describe(value)
 
     def find(self, field: str, value: Any) -> int | None:
         """Find the id of a value; None where it has none.
@@ -352,7 +374,10 @@ class Encoder:
         >>> encoder.find("age", 9.5), encoder.find("age", None)
         (1, None)
         """
-        feature = self._codecs[self.schema[field].name].id_of(value)
+        codec = self._codecs[self.schema[field].name]
+        feature = codec.vocabulary.missing
+        if value is not None:
+            feature = int(codec.vocabulary.find(codec.kind.keys_of(value)).max(initial=-1))
         return feature if feature >= 0 else None
 
     # ---- parts -------------------------------------------------------------------------------
@@ -360,7 +385,9 @@ class Encoder:
     def to_parts(self) -> tuple[dict[str, Any], pl.DataFrame]:
         """Take it apart: a header that JSON can hold, and the vocabulary, one row for each id.
 
-        The header holds the hash key: keep it as secret as the hashed values.
+        A row of the vocabulary has the index of the field, and the value's text (or hash) or the
+        bucket's number; neither for a missing cell.  The header holds the hash key: keep it as
+        secret as the hashed values.
 
         Examples
         --------
@@ -373,8 +400,24 @@ class Encoder:
         >>> Encoder.from_parts(header, vocabulary).decode(0)
         ('job', 'pilot')
         """
-        kept = self._hash_key, self._codecs, self._field_of, self._fitted
-        return to_parts(State(self.schema, self.missing, *kept))
+        states: dict[str, dict[str, Any]] = {state: {} for state in _STATES}
+        frames = [pl.DataFrame(schema={"id": pl.Int32, **_COLUMNS})]
+        for name, codec in self._codecs.items():
+            if (learned := codec.kind.state()) is not None:
+                states[learned[0]][name] = learned[1]
+            for layer in codec.vocabulary.layers:
+                frames.append(pl.DataFrame({"id": layer.ids, codec.kind.stores: layer.keys}))
+            if codec.vocabulary.missing >= 0:
+                frames.append(pl.DataFrame({"id": [codec.vocabulary.missing]}, {"id": pl.Int32}))
+        header = {
+            "schema": json.loads(self.schema.to_json()),
+            "missing": self.missing,
+            **states,
+            "hash_key": None if self._hash_key is None else self._hash_key.hex(),
+            "fitted": self._fitted,
+        }
+        vocabulary = pl.concat(frames, how="diagonal").sort("id").drop("id")
+        return header, vocabulary.with_columns(field=pl.Series(self._field_of, dtype=pl.Int32))
 
     @classmethod
     def from_parts(cls, header: Mapping[str, Any], vocabulary: pl.DataFrame) -> Encoder:
@@ -385,14 +428,285 @@ class Encoder:
         InputError
             Where the parts are something else, or do not fit together.
         """
-        state = state_of(header, vocabulary)
-        encoder = cls(state.schema, state.missing, state.hash_key)
-        encoder._codecs, encoder._field_of = state.codecs, state.field_of
-        encoder._fitted = state.fitted
+        try:
+            return cls._from_parts(header, vocabulary)
+        except InputError:
+            raise
+        except _MALFORMED as error:
+            raise _refusal(repr(error)) from None
+
+    @classmethod
+    def _from_parts(cls, header: Mapping[str, Any], vocabulary: pl.DataFrame) -> Encoder:
+        _check_shape(header, vocabulary)
+        schema = Schema.from_json(json.dumps(header["schema"]))
+        key = None if header["hash_key"] is None else bytes.fromhex(header["hash_key"])
+        if key is None and any(field.hashed for field in schema):
+            raise _refusal("a field is hashed and there is no hash_key")
+        encoder = cls(schema, header["missing"], key)
+        encoder._restore_states(header)
+        encoder._field_of = field_of = vocabulary["field"].to_numpy().copy()
+        encoder._fitted = header["fitted"]
+        if len(field_of) and not (0 <= field_of.min() and field_of.max() < len(schema)):
+            raise _refusal(f"a feature belongs to none of the {len(schema)} fields")
+        if len(field_of) and not encoder._fitted:
+            raise _refusal("it has features and is not fitted")
+        rows = vocabulary.with_row_index("id").partition_by("field", as_dict=True)
+        for (index,), features in rows.items():
+            name = schema.names[index]
+            encoder._codecs[name] = encoder._codecs[name].restore(features)
         return encoder
 
+    def _restore_states(self, header: Mapping[str, Any]) -> None:
+        for state in _STATES:
+            for name, learned in header.get(state, {}).items():
+                codec = self._codecs[self.schema[name].name]
+                kind = codec.kind.restore(state, learned)
+                if kind is None:
+                    raise _refusal(f"field {name!r} cannot have these {state}")
+                self._codecs[name] = replace(codec, kind=kind)
 
-def _names(what: str, names: Collection[str] | None) -> frozenset[str] | None:
-    if isinstance(names, str):
-        raise InputError(f"{what} must be a list of names, not the text {names!r}.")
-    return None if names is None else frozenset(names)
+
+def _check_key(key: object) -> bytes:
+    """Take a key that BLAKE2 can use."""
+    if not isinstance(key, bytes) or not 1 <= len(key) <= 64:
+        what = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+        raise InputError(
+            f"hash_key must be 1 to 64 bytes, not {what}; e.g. secrets.token_bytes(32)."
+        )
+    return key
+
+
+def _check_shape(header: Mapping[str, Any], vocabulary: pl.DataFrame) -> None:
+    # WHY: a bundle that is older than a kind of field holds nothing of what that kind learns.
+    is_header = isinstance(header, Mapping) and set(header) <= set(_HEADER)
+    if not is_header or set(_HEADER) - set(header) - set(_STATES):
+        raise _refusal(f"the header must hold {', '.join(_HEADER)}")
+    if header["missing"] not in ("feature", "none") or not isinstance(header["fitted"], bool):
+        raise _refusal("missing or fitted is not what it must be")
+    if not isinstance(vocabulary, pl.DataFrame) or dict(vocabulary.schema) != _COLUMNS:
+        raise _refusal("the vocabulary must have the columns field, value and bucket")
+    if vocabulary["field"].null_count():
+        raise _refusal("a feature has no field")
+
+
+def _refusal(what: str) -> InputError:
+    return InputError(f"these are not an encoder's parts: {what}.")
+
+
+# ---- one field -----------------------------------------------------------------------------------
+
+
+class _Column(NamedTuple):
+    """The ids of a field's cells, or of one part of its cells."""
+
+    ids: Ids  # (cells,) -1 for none
+    row: NDArray[np.int64] | None  # (cells,) None: one cell for each row, in order
+    values: NDArray[np.float32] | None  # (cells,) None for ones
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Keys that got their ids at about the same time.
+
+    Parameters
+    ----------
+    keys
+        (n,) texts, or numbers of buckets; each once.
+    ids
+        (n,) their ids, ascending.
+    """
+
+    keys: pl.Series
+    ids: Ids
+
+    @cached_property
+    def _id_of(self) -> dict[str | int, int]:
+        return dict(zip(self.keys.to_list(), self.ids.tolist(), strict=True))
+
+    def find(self, keys: pl.Series) -> Ids:
+        """(n,) the id of each key, -1 where it is not in this layer."""
+        if len(keys) > SMALL:
+            # WHY: a million texts take a second in a dict, which also needs 150 MB, a third here.
+            new = pl.Series(self.ids, dtype=pl.Int32)
+            found = keys.replace_strict(self.keys, new, default=-1, return_dtype=pl.Int32)
+            return found.to_numpy()
+        get = self._id_of.get
+        return np.array([get(key, -1) for key in keys.to_list()], dtype=np.int32)
+
+    def __add__(self, later: Layer) -> Layer:
+        keys = pl.concat([self.keys, later.keys], rechunk=True)
+        return Layer(keys, np.concatenate([self.ids, later.ids]))
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """The ids of one field's keys, and that of its missing cells; never changed, only added to.
+
+    It is made of layers that copies share: ten new values on top of a million are a new layer of
+    ten.  Layers are merged as they come near one another's size, so that there are few.
+
+    Parameters
+    ----------
+    layers
+        Oldest first, none empty, each smaller than half of the one before.
+    missing
+        The id of a missing cell, or -1.
+
+    Examples
+    --------
+    >>> jobs = Vocabulary().add(pl.Series(["cook", "pilot"]), 0)
+    >>> later = jobs.add(pl.Series(["judge"]), 7, missing=True)
+    >>> later.find(pl.Series(["judge", "cook", "clerk"])).tolist(), later.missing
+    ([7, 0, -1], 8)
+    >>> jobs.find(pl.Series(["judge"])).tolist(), later.key_of(7)
+    ([-1], 'judge')
+    """
+
+    layers: tuple[Layer, ...] = ()
+    missing: int = -1
+
+    def __len__(self) -> int:
+        return sum(len(layer.ids) for layer in self.layers) + (self.missing >= 0)
+
+    def find(self, keys: pl.Series) -> Ids:
+        """(n,) the id of each key, -1 where it has none."""
+        found = np.full(len(keys), -1, dtype=np.int32)
+        for layer in self.layers:
+            found = np.maximum(found, layer.find(keys))
+        return found
+
+    def key_of(self, feature: int) -> str | int | None:
+        """Give the key that has an id of this field; None for a missing cell."""
+        for layer in self.layers:
+            # WHY: for a Python int numpy would copy a million ids to int64.
+            at = int(np.searchsorted(layer.ids, np.int32(feature)))
+            if at < len(layer.ids) and layer.ids[at] == feature:
+                key: str | int = layer.keys[at]
+                return key
+        return None
+
+    def add(self, keys: pl.Series, first: int, missing: bool = False) -> Vocabulary:
+        """Give the ids `first`, `first` + 1, ... to new keys, and then to a missing cell."""
+        ids = np.arange(first, first + len(keys), dtype=np.int32)
+        layers = [*self.layers, Layer(keys, ids)] if len(keys) else list(self.layers)
+        while len(layers) > 1 and 2 * len(layers[-1].ids) > len(layers[-2].ids):
+            last = layers.pop()
+            layers[-1] += last
+        return Vocabulary(tuple(layers), first + len(keys) if missing else self.missing)
+
+
+@dataclass(frozen=True, eq=False)
+class _Codec:
+    """One field with the values that have an id; never changed, only grown into another.
+
+    Parameters
+    ----------
+    kind
+        What its cells hold.
+    missing
+        Whether a missing cell is a value of its own.
+    vocabulary
+        Which id each key has.
+    """
+
+    kind: Kind
+    missing: bool
+    vocabulary: Vocabulary = Vocabulary()
+
+    def _look(self, table: Table) -> tuple[Kind, pl.Series, bool]:
+        """The kind that has learned from a table, its keys without an id, whether missing has none.
+
+        Keys are in the order in which they get ids.
+        """
+        kind, new = self.kind.learn(table), []
+        for cells in kind.read(table):
+            is_new = self.vocabulary.find(cells.keys) < 0
+            if is_new.any():
+                new.append(cells.distinct.filter(pl.Series(is_new)))
+        keys = kind.order(pl.concat(new)) if new else pl.Series()
+        may_be_new = self.missing and self.vocabulary.missing < 0
+        return kind, keys, may_be_new and len(kind.find_missing(table)) > 0
+
+    def grow(self, table: Table, first: int) -> _Codec:
+        """Give ids from `first` on to what is new; itself where nothing is."""
+        kind, keys, missing = self._look(table)
+        if kind is self.kind and not len(keys) and not missing:
+            return self
+        return replace(self, kind=kind, vocabulary=self.vocabulary.add(keys, first, missing))
+
+    def unseen(self, table: Table) -> Unseen:
+        """Describe what has no id."""
+        kind, keys, missing = self._look(table)
+        if not len(keys):
+            return Unseen(0.0, 0, (), missing)
+        cells = kind.read(table)
+        known = [part.spread(self.vocabulary.find(part.keys)) >= 0 for part in cells]
+        n_filled, n_known = sum(part.n_filled for part in cells), sum(map(np.count_nonzero, known))
+        share = float((n_filled - n_known) / n_filled)
+        return Unseen(share, len(keys), tuple(map(kind.decode, keys.head(3))), missing)
+
+    def encode(self, table: Table) -> list[_Column]:
+        """Give the ids of the field's column; a date's parts are columns of their own."""
+        columns = [
+            _Column(cells.spread(self.vocabulary.find(cells.keys)), cells.row, cells.values)
+            for cells in self.kind.read(table)
+        ]
+        rows, (ids, row, values) = self.kind.find_missing(table), columns[0]
+        if row is None:
+            ids[rows] = self.vocabulary.missing
+        else:
+            ids = np.append(ids, np.full(len(rows), self.vocabulary.missing, np.int32))
+            columns[0] = _Column(ids, np.append(row, rows), values)
+        return columns
+
+    def restore(self, features: pl.DataFrame) -> _Codec:
+        """Take the rows of a vocabulary's frame, with their ids."""
+        field, kept = self.kind.field, self.kind.stores
+        other = "value" if kept == "bucket" else "bucket"
+        if features[other].null_count() < len(features):
+            raise _refusal(f"{field.kind} field {field.name!r} has a feature with a {other}")
+        ids = features["id"].cast(pl.Int32).to_numpy()
+        is_missing = features[kept].is_null().to_numpy()
+        keys, missing = features[kept].drop_nulls(), ids[is_missing].tolist()
+        if len(missing) > 1 or keys.n_unique() < len(keys):
+            raise _refusal(f"field {field.name!r} has a feature twice")
+        if missing and not self.missing:
+            raise _refusal(f"field {field.name!r} has a missing value where missing is 'none'")
+        odd = self.kind.find_odd(keys)
+        if odd is not None:
+            raise _refusal(f"field {field.name!r} cannot have the feature {odd!r}")
+        layers = (Layer(keys, ids[~is_missing]),) if len(keys) else ()
+        return replace(self, vocabulary=Vocabulary(layers, *missing))
+
+
+# ---- all fields ----------------------------------------------------------------------------------
+
+
+def _join_columns(
+    columns: Sequence[_Column], n_rows: int, n_features: int, has_values: bool
+) -> MultiHot:
+    """One id or none in each column of each row: no entry has to be sorted."""
+    table = np.empty((n_rows, len(columns)), dtype=np.int32)  # (N, d)
+    for at, column in enumerate(columns):
+        table[:, at] = column.ids
+    present = table >= 0
+    row_ptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
+    if not has_values:
+        return MultiHot(row_ptr, table[present], n_features)
+    values = np.ones(table.shape, dtype=np.float32)
+    for at, column in enumerate(columns):
+        if column.values is not None:
+            values[:, at] = column.values
+    return MultiHot(row_ptr, table[present], n_features, values[present])
+
+
+def _join_entries(
+    columns: Sequence[_Column], n_rows: int, n_features: int, has_values: bool
+) -> MultiHot:
+    """Any number of ids in each row."""
+    rows = [np.arange(n_rows) if c.row is None else c.row for c in columns]
+    values = [np.ones(len(c.ids), np.float32) if c.values is None else c.values for c in columns]
+    row, ids = np.concatenate(rows), np.concatenate([c.ids for c in columns])
+    known = ids >= 0
+    value = np.concatenate(values)[known] if has_values else None
+    return MultiHot.from_entries(row[known], ids[known], n_rows, n_features, value)

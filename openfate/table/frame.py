@@ -1,13 +1,17 @@
-"""Any frame -> polars columns: the one place where pandas, polars and pyarrow are told apart.
+"""Any frame, array or list of Python values -> polars columns: the one entrance.
 
-Everything behind it (schema, encoder) sees polars Series in which a missing cell is null, whatever
-the frame's own sign for it was (None, NaN, pd.NA, NaT).
+Everything behind it (schema, fields, encoder) sees polars Series in which a missing cell is null,
+whatever the frame's own sign for it was (None, NaN, pd.NA, NaT).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
@@ -16,9 +20,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import InputError
-from openfate.table.values import column_of, without_nan
 
-__all__ = ["Table", "elements_of", "numbers_of", "read_table", "text_of"]
+__all__ = ["Table", "column_of", "elements_of", "numbers_of", "read_table", "text_of"]
+
+# How polars and pyarrow (which may be absent) refuse values that they cannot take: in many ways,
+# polars even by a panic.  None of them is the user's error yet.
+_REFUSALS = (Exception, pl.exceptions.PanicException)
+_LISTS = (list, tuple, set, frozenset, np.ndarray)
+_SIMPLE = {str, int, float, bool, date, datetime, time, timedelta, type(None)}
+# Cells of a subclass are of the class: pandas' Timestamp is a datetime.  A datetime is a date, too.
+_CLASSES = (str, bool, int, float, datetime, date, time, timedelta, Decimal, dict, bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +37,13 @@ class Table:
     """The columns of a frame as polars Series; keeps the number of rows where no column is left.
 
     A table can be given wherever a frame can; what was computed of its columns is then not
-    computed again (`openfate.table.words` keeps it in `memo`).
+    computed again: `recall` keeps it.
     """
 
     n_rows: int
     columns: Mapping[str, pl.Series]
     native: Any = field(default=None, repr=False)  # what it was read from, all columns
-    memo: dict[tuple[str, str], Any] = field(default_factory=dict, init=False, repr=False)
+    memo: dict[tuple[str, Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     def select(self, names: Iterable[str]) -> Table:
         """Keep the named columns only.
@@ -46,6 +57,12 @@ class Table:
         kept = Table(self.n_rows, {name: self.columns[name] for name in names}, self.native)
         kept.memo.update({key: value for key, value in self.memo.items() if key[0] in kept.columns})
         return kept
+
+    def recall(self, column: str, what: Any, compute: Callable[[], Any]) -> Any:
+        """Give what was computed of a column; compute it the first time."""
+        if (column, what) not in self.memo:
+            self.memo[column, what] = compute()
+        return self.memo[column, what]
 
 
 def read_table(frame: Any) -> Table:
@@ -74,15 +91,14 @@ def read_table(frame: Any) -> Table:
     if isinstance(frame, Table):
         return frame
     data = _as_narwhals(frame)
-    odd = next((name for name in data.columns if not isinstance(name, str)), None)
-    if odd is not None:
-        raise InputError(
-            f"column name {odd!r} is not text; rename it, e.g. with "
-            "frame.columns = frame.columns.map(str)."
-        )
-    odd = next((name for name in data.columns if not _has_utf8(name)), None)
-    if odd is not None:
-        raise InputError(f"column name {odd!r} is not valid Unicode; rename it.")
+    for name in data.columns:
+        if not isinstance(name, str):
+            raise InputError(
+                f"column name {name!r} is not a string; rename it, e.g. with "
+                "frame.columns = frame.columns.map(str)."
+            )
+        if name.encode(errors="ignore").decode() != name:
+            raise InputError(f"column name {name!r} is not valid Unicode; rename it.")
     return Table(len(data), {name: _to_polars(data[name], name) for name in data.columns}, frame)
 
 
@@ -108,8 +124,8 @@ def text_of(column: pl.Series, field: str) -> pl.Series:
         return _float_text(column)
     if dtype.is_nested() or dtype == pl.Object:
         raise InputError(
-            f"field {field!r} holds values of type {dtype}; give text, numbers, dates or truth "
-            "values, or declare it multivalued where every cell is a list of those."
+            f"field {field!r} holds values of type {dtype}; give strings, numbers, dates or "
+            "booleans, or declare it multivalued where every cell is a list of those."
         )
     try:
         return column.cast(pl.String)
@@ -132,7 +148,7 @@ def numbers_of(column: pl.Series, field: str) -> pl.Series:
     try:
         if column.dtype.is_temporal():
             return _seconds(column)
-        return without_nan(column.cast(pl.Float64))
+        return _nan_to_null(column.cast(pl.Float64))
     except pl.exceptions.PolarsError:
         if column.dtype == pl.String:
             failed = column.cast(pl.Float64, strict=False).is_null() & column.is_not_null()
@@ -206,14 +222,6 @@ def _time_text(column: pl.Series) -> pl.Series:
     return whole.cast(pl.String).zip_with(is_whole, exact.cast(pl.String) + unit)
 
 
-def _has_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _as_narwhals(frame: Any) -> nw.DataFrame[Any]:
     try:
         return nw.from_native(frame, eager_only=True)
@@ -233,19 +241,139 @@ def _to_polars(series: nw.Series[Any], name: str) -> pl.Series:
         return _from_values(series, name)
     try:
         column = series.to_polars().alias(name)
-    # WHY: pyarrow may be absent or refuse in many ways; none of them is the user's error yet.
-    except (Exception, pl.exceptions.PanicException):
+    except _REFUSALS:
         column = _from_values(series, name)
-    if series.dtype in (nw.Categorical, nw.Enum) and not _is_words(column.dtype):
+    is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null)
+    if series.dtype in (nw.Categorical, nw.Enum) and not is_text:
         return text_of(column, name)  # categories of numbers or dates are categories still
-    return without_nan(column)
-
-
-def _is_words(dtype: pl.DataType) -> bool:
-    return dtype in (pl.String, pl.Categorical, pl.Enum, pl.Null)
+    return _nan_to_null(column)
 
 
 def _from_values(series: nw.Series[Any], name: str) -> pl.Series:
     missing = series.is_null().to_list()
     cells = zip(series.to_list(), missing, strict=True)
     return column_of(name, [None if is_missing else value for value, is_missing in cells])
+
+
+# ---- Python values -> columns -------------------------------------------------------------------
+
+
+def column_of(name: str, values: Sequence[Any]) -> pl.Series:
+    """Python values of any types as a column; missing ones are null.
+
+    Polars takes the type of the first values for all of them, so that what becomes of a cell would
+    depend on the rows before it.  Here it does not: values of one type make a column of that type,
+    integers beside floats make floats, and anything else is compared as text.
+
+    Raises
+    ------
+    InputError
+        Where lists stand beside other values, or text has no UTF-8.
+
+    Examples
+    --------
+    >>> column_of("x", [1, "a", 2.0, float("nan"), True]).to_list()
+    ['1', 'a', '2', None, 'true']
+    >>> column_of("x", [[1], None, [2.5, 3]]).to_list()
+    [[1.0], None, [2.5, 3.0]]
+    """
+    try:
+        return _column(name, values)
+    except UnicodeEncodeError as error:
+        # Half a surrogate pair, from broken JSON or file names, has no UTF-8.
+        what = reprlib.repr(error.object)
+        raise InputError(
+            f"field {name!r} holds {what}, which is not valid Unicode; replace or drop it."
+        ) from None
+
+
+def _nan_to_null(column: pl.Series) -> pl.Series:
+    # WHY: fill_nan takes 80 µs even of one row, and most columns need none.
+    if column.dtype.is_float() and np.isnan(column.to_numpy()).any():
+        return column.fill_nan(None)
+    return column
+
+
+def _column(name: str, values: Sequence[Any]) -> pl.Series:
+    types = set(map(type, values))
+    if not types <= _SIMPLE or (float in types and not types <= {float, int, type(None)}):
+        values = [None if _is_missing(value) else _plain(value) for value in values]
+        types = {_class_of(value) for value in values}
+    types.discard(type(None))
+    if types == {int, float} and all(_is_exact(value) for value in values):
+        return _nan_to_null(pl.Series(name, values, dtype=pl.Float64, strict=False))
+    if types == {list}:
+        return _lists(name, values)
+    if types == {np.datetime64}:
+        nothing = np.datetime64("NaT")
+        return pl.Series(name, np.array([nothing if v is None else v for v in values]))
+    if len(types) <= 1:
+        try:
+            column = pl.Series(name, values)
+            if column.dtype != pl.Object:
+                return _nan_to_null(column)
+        except UnicodeEncodeError:
+            raise
+        except _REFUSALS:
+            pass  # a type that polars does not know
+    return pl.Series(name, [_text(value, name) for value in values], dtype=pl.String)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, nan, pandas' NA or NaT; a cell that holds several values is none of them."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    if isinstance(value, (*_LISTS, dict)):
+        return False
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _plain(value: Any) -> Any:
+    """A set or an array as a list, a number of numpy as Python's."""
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    if isinstance(value, np.datetime64):  # WHY: as Python's, nanoseconds would be an integer
+        return value
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _class_of(value: Any) -> type:
+    if isinstance(value, _LISTS):
+        return list
+    return next((kind for kind in _CLASSES if isinstance(value, kind)), type(value))
+
+
+def _is_exact(value: Any) -> bool:
+    """Whether a number is itself as a float."""
+    return not isinstance(value, int) or abs(value) <= 2**53
+
+
+def _lists(name: str, values: Sequence[Any]) -> pl.Series:
+    """A column of lists, whose elements are a column too."""
+    flat = itertools.chain.from_iterable(value for value in values if value is not None)
+    elements = _column(name, list(flat))
+    rest = iter(elements.to_list())
+    lists = [None if v is None else list(itertools.islice(rest, len(v))) for v in values]
+    return pl.Series(name, lists, dtype=pl.List(elements.dtype))
+
+
+def _text(value: Any, name: str) -> str | None:
+    """`text_of` for one value of a column whose values have several types."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(value, Decimal) and value.is_finite():
+        text = format(value, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    if isinstance(value, (*_LISTS, dict, bytes)):
+        raise InputError(
+            f"field {name!r} mixes {type(value).__name__} values with others; "
+            "give every cell one type."
+        )
+    return str(value)

@@ -8,7 +8,7 @@ Needs numpy alone, so that graph, models and the benchmark run on a bare machine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -64,7 +64,7 @@ class MultiHot:
     def __post_init__(self) -> None:
         if self.row_ptr.dtype.kind not in "iu" or self.ids.dtype.kind not in "iu":
             raise InputError(
-                "row_ptr and ids must be whole numbers, "
+                "row_ptr and ids must be integers, "
                 f"not {self.row_ptr.dtype} and {self.ids.dtype}; convert them with astype(int)."
             )
         if self.row_ptr[0] != 0 or self.row_ptr[-1] != len(self.ids):
@@ -83,7 +83,7 @@ class MultiHot:
         cls, ids: ArrayLike, n_features: int, values: ArrayLike | None = None
     ) -> MultiHot:
         """Rows that all have the same number of ids, given as an array (N, d), none repeated."""
-        table = _checked("feature id", ids, n_features)
+        table = _check("feature id", ids, n_features)
         if table.ndim != 2:
             raise InputError(f"ids must have the shape (rows, ids per row), not {table.shape}.")
         _refuse_repeats(table)
@@ -98,13 +98,11 @@ class MultiHot:
     ) -> MultiHot:
         """One sequence of ids for each row; a repeated id counts once, with its last value."""
         if values is not None:
-            lengths = _same_lengths(rows, values)
-            row = np.repeat(np.arange(len(rows)), lengths)
-            return cls.from_entries(row, _joined(rows), len(rows), n_features, _joined(values))
-        unique = [np.unique(_checked("feature id", row, n_features)) for row in rows]
-        row_ptr = np.concatenate([[0], np.cumsum([len(u) for u in unique])]).astype(np.int64)
-        ids = np.concatenate([np.empty(0, np.int32), *unique]).astype(np.int32)
-        return cls(row_ptr, ids, n_features)
+            _check_lengths(rows, values)
+        row = np.repeat(np.arange(len(rows)), [len(ids) for ids in rows])
+        ids = _join([_check("feature id", ids, n_features) for ids in rows])
+        given = None if values is None else _join(values)
+        return cls.from_entries(row, ids, len(rows), n_features, given)
 
     @classmethod
     def from_entries(
@@ -116,7 +114,7 @@ class MultiHot:
         values: ArrayLike | None = None,
     ) -> MultiHot:
         """Take the entries (row[e], feature[e]) in any order; repeats count once, the last wins."""
-        row, feature = _checked("row", row, n_rows), _checked("feature id", feature, n_features)
+        row, feature = _check("row", row, n_rows), _check("feature id", feature, n_features)
         if row.ndim != 1 or row.shape != feature.shape:
             raise InputError(
                 "row and feature must have the same shape (entries,), "
@@ -241,9 +239,9 @@ def _at(values: Values | None, index: NDArray[Any]) -> Values | None:
     return None if values is None else values[index]
 
 
-def _joined(parts: Sequence[Sequence[Any]]) -> NDArray[Any]:
+def _join(parts: Iterable[ArrayLike]) -> NDArray[Any]:
     """One array of all parts; the empty ones, which numpy takes for floats, are left out."""
-    filled = [np.asarray(part) for part in parts if len(part)]
+    filled = [array for array in map(np.asarray, parts) if len(array)]
     return np.concatenate(filled) if filled else np.empty(0)
 
 
@@ -256,20 +254,20 @@ def _positions(what: str, index: ArrayLike, n: int) -> IntArray:
     if index.ndim != 1:
         raise InputError(f"{what}s must have one axis, not the shape {index.shape}.")
     if index.dtype != bool:
-        return _checked(what, index, n)
+        return _check(what, index, n)
     if len(index) != n:
         raise InputError(f"a mask of {what}s must have the length {n}, not {len(index)}.")
     return np.flatnonzero(index)
 
 
-def _checked(what: str, values: ArrayLike, n: int) -> IntArray:
-    """Take whole numbers within 0..n-1; numpy would cut 1.7 to 1 and wrap 2**32 to 0."""
+def _check(what: str, values: ArrayLike, n: int) -> IntArray:
+    """Take integers within 0..n-1; numpy would cut 1.7 to 1 and wrap 2**32 to 0."""
     array = np.asarray(values)
     if not array.size:  # numpy takes an empty list for floats
         return array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise InputError(
-            f"{what}s must be whole numbers, not {array.dtype} (the first is {array.flat[0]}); "
+            f"{what}s must be integers, not {array.dtype} (the first is {array.flat[0]}); "
             "convert them with astype(int)."
         )
     if array.min() < 0 or array.max() >= n:
@@ -320,8 +318,7 @@ def _check_values(values: Values, ids: IntArray) -> None:
         )
 
 
-def _same_lengths(rows: Sequence[Sequence[int]], values: Sequence[Sequence[float]]) -> list[int]:
-    """The number of ids of each row, if there are as many values."""
+def _check_lengths(rows: Sequence[Sequence[int]], values: Sequence[Sequence[float]]) -> None:
     if len(rows) != len(values):
         raise InputError(f"there are {len(rows)} rows of ids and {len(values)} rows of values.")
     for i, (row, given) in enumerate(zip(rows, values, strict=True)):
@@ -329,4 +326,3 @@ def _same_lengths(rows: Sequence[Sequence[int]], values: Sequence[Sequence[float
             raise InputError(
                 f"row {i} has {len(row)} ids and {len(given)} values: give one for each id."
             )
-    return [len(row) for row in rows]

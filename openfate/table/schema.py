@@ -1,112 +1,33 @@
-"""Field and Schema: what the raw columns of a table are.
+"""Schema: the fields of a table, and how their kinds are guessed from its columns.
 
-A field is a raw column (the paper's "raw feature", d of them); its kind says how a cell becomes
-0-1 features.  How values get their ids is the encoder's business, not the schema's.
+The guess follows the column's type; integers alone need a look at their name and their values,
+because an integer may be a quantity (age), a label (class 3) or a name (customer 1042).
 """
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import json
-import math
+import re
 import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import polars as pl
 
-from openfate.errors import InputError
+from openfate.errors import InputError, suggest
+from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, read_table
-from openfate.table.kinds import Kind, guess_kind
 
-__all__ = ["Field", "Kind", "Numeric", "Schema", "infer", "refuse_nameless"]
+__all__ = ["Field", "Numeric", "Schema", "guess_kind", "refuse_nameless"]
 
-Numeric = Literal["buckets", "value"]
-_KINDS: tuple[str, ...] = get_args(Kind)
-
-
-@dataclass(frozen=True)
-class Field:
-    """A raw column.
-
-    Parameters
-    ----------
-    name
-        The column's name.
-    kind
-        "categorical": each value is a feature.  "numeric": each of `n_buckets` equal intervals is
-        one, or the number itself is (see `numeric`).  "multivalued": a cell is a list, and each
-        value in it is a feature.  "datetime": the hour, the weekday and the month are features.
-    n_buckets
-        The number of intervals of a numeric field; nothing else uses it.
-    bounds
-        The least and the greatest value of a numeric field's intervals where they are known
-        beforehand; by default the encoder takes them from the rows it is fitted with.
-    hashed
-        Whether the vocabulary holds a keyed hash of each value of a categorical or multivalued
-        field instead of the value, for names of people and the like.
-    numeric
-        "buckets", or "value": a numeric field is one feature, which carries the standardised
-        number.
-    scale
-        The mean and the deviation that standardise a "value" where they are known beforehand.
-
-    Examples
-    --------
-    >>> Field("age", "numeric", n_buckets=5).n_buckets
-    5
-    >>> Field("email", "categorical", hashed=True).hashed
-    True
-    """
-
-    name: str
-    kind: Kind
-    n_buckets: int = 10
-    bounds: tuple[float, float] | None = None
-    hashed: bool = False
-    numeric: Numeric = "buckets"
-    scale: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise InputError(f"a field's name must be text that is not empty, not {self.name!r}.")
-        if self.kind not in _KINDS:
-            raise InputError(f"field {self.name!r}: unknown kind {_unknown(self.kind, _KINDS)}.")
-        if not _is_int(self.n_buckets) or self.n_buckets < 1:
-            raise InputError(
-                f"field {self.name!r}: n_buckets must be a whole number from 1 up, "
-                f"not {self.n_buckets!r}."
-            )
-        if self.bounds is not None:
-            object.__setattr__(self, "bounds", _checked_bounds(self.name, self.bounds))
-        self._check_hashed()
-        self._check_numeric()
-
-    def _check_hashed(self) -> None:
-        if not isinstance(self.hashed, bool):
-            raise InputError(
-                f"field {self.name!r}: hashed must be True or False, not {self.hashed!r}."
-            )
-        if self.hashed and self.kind not in ("categorical", "multivalued"):
-            raise InputError(
-                f"field {self.name!r}: a {self.kind} field holds no values that could be hashed; "
-                "declare it categorical or multivalued."
-            )
-
-    def _check_numeric(self) -> None:
-        if self.numeric not in get_args(Numeric):
-            raise InputError(
-                f'field {self.name!r}: numeric must be "buckets" or "value", not {self.numeric!r}.'
-            )
-        if self.numeric == "value" and self.kind != "numeric":
-            raise InputError(
-                f'field {self.name!r}: a {self.kind} field cannot have numeric="value"; '
-                "declare it numeric."
-            )
-        if self.scale is not None:
-            object.__setattr__(self, "scale", _checked_scale(self.name, self.scale))
+_FEW_VALUES = 32
+_MANY_ROWS = 100
+_ID_WORDS = frozenset("id uid uuid guid userid key code zip zipcode postcode number no nr".split())
+# Between the words of snake_case, kebab-case, camelCase and ABBRCase names.
+_BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @dataclass(frozen=True)
@@ -150,9 +71,9 @@ class Schema:
     ) -> Schema:
         """Guess each column's kind, in any pandas, polars or pyarrow frame.
 
-        Truth values, text and categories are categorical, floats and durations numeric, dates and
+        Booleans, text and categories are categorical, floats and durations numeric, dates and
         times datetime, lists multivalued.  Integers are categorical where they are few (at most 32
-        distinct values) or look like ids, else numeric: see `openfate.table.kinds.guess_kind`.
+        distinct values) or look like ids, else numeric: see `guess_kind`.
 
         Parameters
         ----------
@@ -172,7 +93,14 @@ class Schema:
         >>> [field.kind for field in Schema.from_frame(rows, [Field("floor", "numeric")])]
         ['categorical', 'numeric']
         """
-        return infer(read_table(frame), overrides, numeric)
+        table, given = read_table(frame), Schema(overrides or ())
+        refuse_nameless(table)
+        if numeric not in get_args(Numeric):
+            raise InputError(f'numeric must be "buckets" or "value", not {numeric!r}.')
+        return cls(
+            given[name] if name in given else _guess(name, column, numeric)
+            for name, column in table.columns.items()
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -193,7 +121,10 @@ class Schema:
 
     def __getitem__(self, name: str) -> Field:
         if name not in self._by_name:
-            raise InputError(f"the schema has no field {_unknown(name, self.names)}.")
+            raise InputError(
+                f"the schema has no field {name!r}{suggest(name, self.names)} "
+                f"(known: {', '.join(self.names[:20]) or 'none'})."
+            )
         return self._by_name[name]
 
     @cached_property
@@ -208,7 +139,7 @@ class Schema:
         >>> Schema([Field("job", "categorical")]).to_json()
         '{"fields": [{"name": "job", "kind": "categorical"}]}'
         """
-        return json.dumps({"fields": [_field_to_dict(field) for field in self.fields]})
+        return json.dumps({"fields": [_to_dict(field) for field in self.fields]})
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
@@ -225,29 +156,12 @@ class Schema:
             raise InputError(f"the schema is not JSON: {error}.") from None
         if not isinstance(data, dict) or not isinstance(data.get("fields"), list):
             raise InputError('the schema must be a JSON object with a list "fields".')
-        return cls(_field_from_dict(entry) for entry in data["fields"])
+        return cls(_from_dict(entry) for entry in data["fields"])
 
 
-def infer(
-    table: Table,
-    overrides: Schema | Iterable[Field] | None = None,
-    numeric: Numeric = "buckets",
-) -> Schema:
-    """Guess the kind of every column, as `Schema.from_frame` does, of a frame read already.
-
-    Examples
-    --------
-    >>> infer(read_table(pl.DataFrame({"city": ["Rome"]}))).names
-    ('city',)
-    """
-    refuse_nameless(table)
-    if numeric not in get_args(Numeric):
-        raise InputError(f'numeric must be "buckets" or "value", not {numeric!r}.')
-    given = Schema(overrides or ())
-    return Schema(
-        given[name] if name in given else _guess(name, column, numeric)
-        for name, column in table.columns.items()
-    )
+def _guess(name: str, column: pl.Series, numeric: Numeric) -> Field:
+    kind = guess_kind(name, column)
+    return Field(name, kind, numeric=numeric if "numeric" in KINDS[kind].settings else "buckets")
 
 
 def refuse_nameless(table: Table) -> None:
@@ -257,66 +171,72 @@ def refuse_nameless(table: Table) -> None:
         raise InputError(f"column {at} has the empty name ''; rename it or drop it.")
 
 
-def _guess(name: str, column: pl.Series, numeric: Numeric) -> Field:
-    kind = guess_kind(name, column)
-    return Field(name, kind, numeric=numeric) if kind == "numeric" else Field(name, kind)
+def _to_dict(field: Field) -> dict[str, Any]:
+    settings = {name: getattr(field, name) for name in KINDS[field.kind].settings}
+    told = {k: v for k, v in settings.items() if k == "n_buckets" or v != getattr(Field, k)}
+    return {"name": field.name, "kind": field.kind, **told}
 
 
-def _field_to_dict(field: Field) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": field.name, "kind": field.kind}
-    if field.kind == "numeric":
-        entry["n_buckets"] = field.n_buckets
-        if field.bounds is not None:
-            entry["bounds"] = list(field.bounds)
-        if field.numeric != "buckets":
-            entry["numeric"] = field.numeric
-        if field.scale is not None:
-            entry["scale"] = list(field.scale)
-    if field.hashed:
-        entry["hashed"] = True
-    return entry
-
-
-def _field_from_dict(entry: Any) -> Field:
-    known = {"name", "kind", "n_buckets", "bounds", "hashed", "numeric", "scale"}
-    if not isinstance(entry, dict) or not {"name", "kind"} <= entry.keys() <= known:
+def _from_dict(entry: Any) -> Field:
+    needed, known = {"name", "kind"}, [field.name for field in dataclasses.fields(Field)]
+    if not isinstance(entry, dict) or not needed <= entry.keys() <= set(known):
         raise InputError(
-            "a field needs name and kind (and n_buckets, bounds, hashed, numeric, scale), "
-            f"not {reprlib.repr(entry)}."
+            f"a field needs name and kind (and {', '.join(known[2:])}), not {reprlib.repr(entry)}."
         )
     return Field(**entry)
 
 
-def _checked_bounds(name: str, bounds: Any) -> tuple[float, float]:
-    try:
-        low, high = (float(value) for value in bounds)
-    except (TypeError, ValueError):
-        low, high = math.nan, math.nan
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise InputError(
-            f"field {name!r}: bounds must be two finite numbers, the lower first, not {bounds!r}."
-        )
-    return low, high
+# ---- kinds ---------------------------------------------------------------------------------------
 
 
-def _checked_scale(name: str, scale: Any) -> tuple[float, float]:
-    try:
-        mean, std = (float(value) for value in scale)
-    except (TypeError, ValueError):
-        mean, std = math.nan, math.nan
-    if not (math.isfinite(mean) and 0 < std < math.inf):
-        raise InputError(
-            f"field {name!r}: scale must be a finite mean and a deviation above 0, not {scale!r}."
-        )
-    return mean, std
+def guess_kind(name: str, column: pl.Series) -> str:
+    """Guess the kind of a column.
+
+    Booleans, text and categories are categorical, floats, decimals and durations numeric,
+    dates and times datetime, lists multivalued.
+
+    Integers are numeric, but categorical where they have at most 32 distinct values or look like
+    ids: the last word of the name says so (id, key, code, zip, number, ...), or at least 100 cells
+    are all distinct and fill half of their range or more, as serial numbers do.
+
+    A float column of integers in which a cell is missing follows the rule of integers, for
+    that is how pandas keeps integers with missing cells.  Numbers of which none is there are
+    categorical.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> guess_kind("age", pl.Series(range(18, 90))), guess_kind("shop_id", pl.Series(range(18, 90)))
+    ('numeric', 'categorical')
+    """
+    kind = next(kind for kind in reversed(KINDS.values()) if kind.takes(column.dtype))
+    if kind.name != "numeric" or not (column.dtype.is_integer() or _may_be_integers(column)):
+        return kind.name
+    return "categorical" if _is_label(name, column) else "numeric"
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _may_be_integers(column: pl.Series) -> bool:
+    """Whether integers with missing cells may have become these numbers, or none is there."""
+    if not column.null_count():
+        return False
+    if column.null_count() == len(column):
+        return True
+    if not column.dtype.is_float():
+        return False
+    cells = column.drop_nulls()
+    return bool((cells.is_finite() & (cells == cells.floor())).all())
 
 
-def _unknown(name: Any, known: tuple[str, ...]) -> str:
-    """Give the name, a close one if there is any, and all the known ones."""
-    close = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{name!r}{hint} (known: {', '.join(known[:20]) or 'none'})"
+def _is_label(name: str, numbers: pl.Series) -> bool:
+    cells = numbers.drop_nulls()
+    n_distinct = cells.n_unique()
+    if n_distinct <= _FEW_VALUES or _names_an_id(name):
+        return True
+    if n_distinct < len(cells) or n_distinct < _MANY_ROWS:
+        return False
+    return bool(float(cells.max()) - float(cells.min()) < 2 * n_distinct)  # type: ignore[arg-type]
+
+
+def _names_an_id(name: str) -> bool:
+    words = [word.lower() for word in _BETWEEN_WORDS.split(name) if word]
+    return bool(words) and words[-1] in _ID_WORDS

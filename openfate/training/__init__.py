@@ -5,13 +5,13 @@ from openfate.training.dropedge import drop_edges
 from openfate.training.engine import Seeds
 from openfate.training.ensemble import train_ensemble
 from openfate.training.history import History, Step
+from openfate.training.loop import train
 from openfate.training.losses import Loss
 from openfate.training.masking import k_shot, n_fold
 from openfate.training.metrics import StreamingAUC, accuracy, log_loss, probabilities, roc_auc
 from openfate.training.optim import LeanAdam, RowAdam
 from openfate.training.prediction import predict_batches
 from openfate.training.settings import Compat, Settings, check_device
-from openfate.training.loop import train
 
 __all__ = [
     "Batch",

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from openfate.models import FATE, Backbone
 from openfate.table import MultiHot
 from openfate.training.history import History
-from openfate.training.settings import Settings
 from openfate.training.loop import LabelledRows, train
+from openfate.training.settings import Settings
 
 __all__ = ["train_ensemble"]
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from openfate.models import FATE, MLP, GraphSAGE
 from openfate.training import Step, StreamingAUC, StreamSettings, predict_stream, train_stream
 from openfate_lab.bench.record import about, check_at_least, check_device, now, tell
-from openfate_lab.data.synthetic import BLOCK_ROWS, SyntheticStream
+from openfate_lab.data import BLOCK_ROWS, SyntheticStream
 
 __all__ = ["Drawers", "bench_epoch"]
 

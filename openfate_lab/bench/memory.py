@@ -1,8 +1,8 @@
 """Peak memory of one side of a case.
 
 On a CPU: the peak of the resident set over what the imports took, in a process of its own, which is
-`python -m openfate_lab.bench memory CASE BENCH SIDE`.  On a GPU: what torch's allocator held at most,
-over what it held before the side was made; in this process, since a new one would compile all
+`python -m openfate_lab.bench memory CASE BENCH SIDE`.  On a GPU: what torch's allocator held at
+most, over what it held before the side was made; in this process, since a new one would compile all
 kernels again.
 """
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from openfate_lab.report.paired import Difference, difference
-from openfate_lab.report.paper import CLAIMS, CTR_CLAIMS, Claim, CtrClaim, backbone_name
-from openfate_lab.report.results import Results, Run
-from openfate_lab.report.tables import signed
+from openfate_lab.report.difference import Difference, difference
+from openfate_lab.report.paper import CLAIMS, CTR_CLAIMS, Claim, backbone_name
+from openfate_lab.report.results import Key, Results, Row, Run
+from openfate_lab.report.tables import number, signed
 
 __all__ = ["HOLDS", "NOT", "PARTLY", "UNTESTED", "Verdict", "verdicts"]
 
@@ -36,13 +35,13 @@ class Verdict:
         What the paper says; the folder that it was recomputed from.
     claimed
         The paper's figure, a fraction.
-    points, ratio
-        Ours: the difference in points, and relative to the baseline; None where there is none.
     verdict
         HOLDS: significant, and its 95 % interval reaches the paper's figure; PARTLY: significant
         but smaller; NOT: no significant gain.
     detail
         The numbers in words.
+    points, ratio
+        Ours: the difference in points, and relative to the baseline; None where there is none.
     """
 
     claim: str
@@ -57,60 +56,8 @@ class Verdict:
 
 def verdicts(results: Results) -> list[Verdict]:
     """Every claim, for every run that can say something about it."""
-    found = []
-    for run in results.on("uci"):
-        if run.trials:
-            found += _uci(run)
+    found = [verdict for run in results.on("uci") for verdict in _uci(run)]
     return found + _ctr(results) if found or results.on("ctr") else []
-
-
-# ---- the UCI experiment ------------------------------------------------------------------------
-
-
-def _uci(run: Run) -> list[Verdict]:
-    found, tested = [], []
-    for claim in CLAIMS:
-        verdict = _recompute(run, claim)
-        if verdict is not None:
-            found.append(verdict)
-            if claim.against == ("base",):
-                tested.append(verdict)
-        if claim.name == "base-auc" and tested:
-            found.append(_significance(run, tested))
-    return found
-
-
-def _recompute(run: Run, claim: Claim) -> Verdict | None:
-    cells = _cells(run, claim)
-    gains = _gains(run, claim, relative=False)
-    if not gains:
-        return None
-    points, ratio = difference(gains), difference(_gains(run, claim, relative=True))
-    datasets = list(dict.fromkeys(dataset for dataset, _ in cells))
-    if points.n > 1:
-        told = (
-            f"{signed(points.mean)} ± {signed(points.standard_error).lstrip('+')} points "
-            f"(p = {points.p:.2g}), {ratio.mean:+.1%} relative (p = {ratio.p:.2g})"
-        )
-        tested = f"paired t over {points.n} splits"
-    else:
-        told = f"{signed(points.mean)} points, {ratio.mean:+.1%} relative"
-        tested = "one split, so no test"
-    detail = f"{told}: mean over {len(cells)} cells of {', '.join(datasets)}; {tested}"
-    judged = [_judge(found, claim.gain) for found in (points, ratio)]
-    verdict = min(judged, key=(HOLDS, PARTLY, NOT).index)
-    if judged[0] != judged[1]:
-        detail += f"; {verdict} only {'in points' if verdict == judged[0] else 'as a ratio'}"
-    return Verdict(
-        claim.words,
-        run.kind,
-        claim.gain,
-        verdict,
-        detail,
-        points,
-        ratio,
-        f"{run.folder}/**/trial.json",
-    )
 
 
 def _judge(found: Difference, claimed: float) -> str:
@@ -119,62 +66,86 @@ def _judge(found: Difference, claimed: float) -> str:
     return HOLDS if found.interval[1] >= claimed else PARTLY
 
 
-def _cells(run: Run, claim: Claim) -> dict[tuple[str, float], dict[int, dict[str, float]]]:
-    """Data set and share -> seed -> method -> score, for trials that have all methods."""
-    wanted = ("fate", *claim.against)
-    cells: dict[tuple[str, float], dict[int, dict[str, float]]] = {}
-    for trial in run.trials:
-        record: dict[str, Any] = trial.record
-        results = record.get("results", {})
-        if "observed" in record and all(
-            results.get(method, {}).get("metric") == claim.metric for method in wanted
-        ):
-            key = (record["dataset"], record["observed"])
-            scores = {method: results[method]["score"] for method in wanted}
-            cells.setdefault(key, {})[record["seed"]] = scores
-    return dict(sorted(cells.items(), key=lambda item: (_place(item[0][0]), item[0])))
+# ---- the UCI experiment ------------------------------------------------------------------------
+
+# Data set and share -> seed -> FATE's gain over the baselines: in points, as a ratio.
+Gains = dict[tuple[str, float], dict[int, tuple[float, float]]]
 
 
-def _place(dataset: str) -> int:
-    name = dataset.split("-")[0]
-    return PAPERS_DATA.index(name) if name in PAPERS_DATA else len(PAPERS_DATA)
+def _uci(run: Run) -> list[Verdict]:
+    gains = {claim: _gains(run, claim) for claim in CLAIMS}
+    found = {claim: _recompute(run, claim, gain) for claim, gain in gains.items() if _seeds(gain)}
+    base = [claim for claim in CLAIMS if claim.against == ("base",)]
+    told = [found.pop(claim) for claim in base if claim in found]
+    if told:
+        cells = [cell for claim in base for cell in gains[claim].values()]
+        told.append(_significance(run, told, cells))
+    return [*told, *found.values()]
 
 
-def _gains(run: Run, claim: Claim, *, relative: bool) -> list[float]:
-    """One mean gain for each seed that every cell has."""
-    cells = list(_cells(run, claim).values())
-    seeds = sorted(set.intersection(*(set(cell) for cell in cells))) if cells else []
-    return [
-        float(np.mean([_gain(cell[seed], claim, relative) for cell in cells])) for seed in seeds
-    ]
+def _gains(run: Run, claim: Claim) -> Gains:
+    """From the trials that have all methods."""
+    fate, *others = (run.scores_of(method, claim.metric) for method in ("fate", *claim.against))
+    found: Gains = {}
+    for key in sorted(set(fate).intersection(*others), key=_place):
+        points = [fate[key] - other[key] for other in others]
+        ratios = [gain / other[key] for gain, other in zip(points, others, strict=True)]
+        found.setdefault(key[:2], {})[key[2]] = float(np.mean(points)), float(np.mean(ratios))
+    return found
 
 
-def _gain(scores: dict[str, float], claim: Claim, relative: bool) -> float:
-    gains = []
-    for method in claim.against:
-        gain = scores["fate"] - scores[method]
-        gains.append(gain / scores[method] if relative else gain)
-    return float(np.mean(gains))
+def _place(key: Key) -> tuple[int, Key]:
+    """Data sets in the paper's order, others after them."""
+    name = key[0].split("-")[0]
+    return PAPERS_DATA.index(name) if name in PAPERS_DATA else len(PAPERS_DATA), key
 
 
-def _significance(run: Run, tested: Sequence[Verdict]) -> Verdict:
+def _seeds(gains: Gains) -> list[int]:
+    """Those that every cell has."""
+    return sorted(set.intersection(*map(set, gains.values()))) if gains else []
+
+
+def _recompute(run: Run, claim: Claim, gains: Gains) -> Verdict:
+    points, ratio = (
+        difference(
+            [float(np.mean([cell[seed][way] for cell in gains.values()])) for seed in _seeds(gains)]
+        )
+        for way in (0, 1)
+    )
+    if points.n > 1:
+        told = (
+            f"{signed(points.mean)} ± {number(points.standard_error)} points "
+            f"(p = {points.p:.2g}), {ratio.mean:+.1%} relative (p = {ratio.p:.2g})"
+        )
+        tested = f"paired t over {points.n} splits"
+    else:
+        told = f"{signed(points.mean)} points, {ratio.mean:+.1%} relative"
+        tested = "one split, so no test"
+    datasets = ", ".join(dict.fromkeys(dataset for dataset, _ in gains))
+    detail = f"{told}: mean over {len(gains)} cells of {datasets}; {tested}"
+    judged = [_judge(found, claim.gain) for found in (points, ratio)]
+    verdict = min(judged, key=(HOLDS, PARTLY, NOT).index)
+    if judged[0] != judged[1]:
+        detail += f"; {verdict} only {'in points' if verdict == judged[0] else 'as a ratio'}"
+    return Verdict(
+        claim.words, run.kind, claim.gain, verdict, detail, points, ratio, run.trials_name
+    )
+
+
+def _significance(
+    run: Run, tested: Sequence[Verdict], cells: Sequence[dict[int, tuple[float, float]]]
+) -> Verdict:
     """Whether "the improvements are statistically significant under 95 % confidence level"."""
     held = [v.points is not None and v.points.sign == 1 for v in tested]
-    cells: list[Difference] = []
-    for claim in CLAIMS[:2]:
-        for seeds in _cells(run, claim).values():
-            cells.append(difference([_gain(scores, claim, False) for scores in seeds.values()]))
-    surely, surely_not = (sum(cell.sign == way for cell in cells) for way in (1, -1))
+    signs = [difference([points for points, _ in cell.values()]).sign for cell in cells]
     detail = (
         f"on average {'yes' if all(held) else 'not for both metrics'}; cell by cell FATE is "
-        f"significantly above Base in {surely} of {len(cells)} and significantly below in "
-        f"{surely_not} (paired t over the splits of a cell)"
+        f"significantly above Base in {signs.count(1)} of {len(cells)} and significantly below in "
+        f"{signs.count(-1)} (paired t over the splits of a cell)"
     )
-    verdict = HOLDS if all(held) and not surely_not else PARTLY if any(held) else NOT
-    return Verdict(
-        "the gains over Base are significant at 95 %",
-        run.kind, None, verdict, detail, source=f"{run.folder}/**/trial.json",
-    )  # fmt: skip
+    verdict = HOLDS if all(held) and -1 not in signs else PARTLY if any(held) else NOT
+    claim = "the gains over Base are significant at 95 %"
+    return Verdict(claim, run.kind, None, verdict, detail, source=run.trials_name)
 
 
 # ---- the click logs ----------------------------------------------------------------------------
@@ -184,37 +155,35 @@ def _ctr(results: Results) -> list[Verdict]:
     found = []
     for claim in CTR_CLAIMS:
         tested = [verdict for run in results.on("ctr") for verdict in _ctr_tested(run, claim)]
-        found += tested or [_ctr_untested(results, claim)]
+        found += tested or [_ctr_untested(results.on("ctr"), claim)]
     return found
 
 
-def _ctr_tested(run: Run, claim: CtrClaim) -> list[Verdict]:
+def _ctr_tested(run: Run, claim: Claim) -> list[Verdict]:
     """FATE minus Base on the claim's own log, a verdict for each way of training."""
     gains: dict[str, list[float]] = {}
-    for record in (trial.record for trial in run.trials):
-        log, results = record["dataset"], record["results"]
-        is_meant = (log, backbone_name(record.get("backbone"))) == (claim.dataset, claim.backbone)
-        if is_meant and not record.get("sweep") and {"fate", "base"} <= results.keys():
+    for trial in run.trials:
+        log, results = trial["dataset"], trial["results"]
+        is_meant = (log, backbone_name(trial.get("backbone"))) == (claim.dataset, claim.backbone)
+        if is_meant and not trial.get("sweep") and {"fate", "base"} <= results.keys():
             gain = results["fate"]["score"] - results["base"]["score"]
-            gains.setdefault(str(record.get("kind") or log), []).append(gain)
+            gains.setdefault(str(trial.get("kind") or log), []).append(gain)
     return [_ctr_verdict(run, claim, kind, difference(found)) for kind, found in gains.items()]
 
 
-def _ctr_verdict(run: Run, claim: CtrClaim, kind: str, points: Difference) -> Verdict:
-    detail = f"{kind} {signed(points.mean, 4)}"
+def _ctr_verdict(run: Run, claim: Claim, kind: str, points: Difference) -> Verdict:
+    detail, verdict = f"{kind} {signed(points.mean, 4)}", UNTESTED
     if points.n > 1:
-        error = signed(points.standard_error, 4).lstrip("+")
+        verdict, error = _judge(points, claim.gain), number(points.standard_error, 4)
         detail += f" ± {error} (p = {points.p:.2g}): paired t over {points.n} seeds"
     else:
         detail += ": one seed, so no test"
-    source = f"{run.folder}/**/trial.json"
-    verdict = _judge(points, claim.gain) if points.n > 1 else UNTESTED
+    source = run.trials_name
     return Verdict(claim.words, run.kind, claim.gain, verdict, detail, points, source=source)
 
 
-def _ctr_untested(results: Results, claim: CtrClaim) -> Verdict:
-    runs = results.on("ctr")
-    gains = [text for run in runs for text in _ctr_gains(run, claim.dataset, claim.backbone)]
+def _ctr_untested(runs: Sequence[Run], claim: Claim) -> Verdict:
+    gains = [text for run in runs for text in _ctr_gains(run, claim)]
     if any(row.get("dataset") == claim.dataset for run in runs for row in run.rows):
         detail, where = "no trials of FATE and Base on the full data are here", "by the rows"
     else:
@@ -225,28 +194,33 @@ def _ctr_untested(results: Results, claim: CtrClaim) -> Verdict:
     return Verdict(claim.words, "ctr", claim.gain, UNTESTED, detail, source=sources)
 
 
-def _ctr_gains(run: Run, dataset: str, backbone: str) -> list[str]:
+def _ctr_gains(run: Run, claim: Claim) -> list[str]:
     """FATE minus Base on what there is of a log, split by split if there is no overall score."""
-    rows = [
-        row
-        for row in run.rows
-        if dataset in str(row.get("dataset"))
-        and backbone_name(row.get("backbone")) == backbone
-        and row.get("metric") == "auc"
-        and not {"k", "B"} & row.keys()  # those are sweeps
-    ]
-    gains = []
-    for name, variant in dict.fromkeys((row["dataset"], row.get("variant")) for row in rows):
-        means: dict[str, dict[str, float]] = {"fate": {}, "base": {}}
-        for row in rows:
-            same = (row["dataset"], row.get("variant")) == (name, variant)
-            if same and row.get("method") in means:
-                means[row["method"]][str(row.get("split"))] = row["mean"]
-        splits = sorted(set(means["fate"]) & set(means["base"]))
+    # Data set and variant -> method -> split -> mean.
+    means: dict[tuple[str, str | None], dict[str, dict[str, float]]] = {}
+    for row in run.rows:
+        if _is_about(row, claim):
+            methods = means.setdefault((row["dataset"], row.get("variant")), {})
+            methods.setdefault(str(row.get("method")), {})[str(row.get("split"))] = row["mean"]
+    told = []
+    for (name, variant), methods in means.items():
+        fate, base = methods.get("fate", {}), methods.get("base", {})
+        splits = sorted(set(fate) & set(base))
         splits = [s for s in splits if s == "overall"] or [s for s in splits if s[:1] == "T"]
         if splits:
-            gain = float(np.mean([means["fate"][s] - means["base"][s] for s in splits]))
+            gain = float(np.mean([fate[split] - base[split] for split in splits]))
             over = "overall" if splits == ["overall"] else f"mean over {len(splits)} test splits"
-            told = f"{name}, {variant}" if variant else name
-            gains.append(f"{told} {signed(gain, 4)} ({over}, {run.name})")
-    return gains
+            log = f"{name}, {variant}" if variant else name
+            told.append(f"{log} {signed(gain, 4)} ({over}, {run.name})")
+    return told
+
+
+def _is_about(row: Row, claim: Claim) -> bool:
+    """Whether a row is FATE's or Base's AUC on (a sample of) the log, and none of a sweep."""
+    return (
+        claim.dataset in str(row.get("dataset"))
+        and backbone_name(row.get("backbone")) == claim.backbone
+        and row.get("metric") == "auc"
+        and row.get("method") in ("fate", "base")
+        and not {"k", "B"} & row.keys()
+    )

@@ -8,11 +8,12 @@ named there instead of ending the report.
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from typing import Any
 from openfate.errors import InputError
 from openfate.records import Between, Shape, fault
 
-__all__ = ["ENGINE", "TITLES", "Figure", "Results", "Run", "Trial", "find_results"]
+__all__ = ["MEASURED", "TITLES", "Figure", "Key", "Results", "Row", "Run", "find_results"]
 
 Row = dict[str, Any]
+Key = tuple[str, float, int]  # of a trial: data set, share observed, seed
 
 # What a row measures; everything else that it has says what was measured.
 MEASURED = ("mean", "std", "n_trials", "seconds", "metric", "paper", "lift", "lift_standard_error")
@@ -95,19 +97,17 @@ def _trial_shape(record: Any) -> Shape:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One record of a trial, with its name for footnotes."""
-
-    name: str
-    record: Row
-
-
-@dataclass(frozen=True)
 class Figure:
     """A picture, in the smaller of the formats that there are."""
 
     name: str
     path: Path
+
+    @property
+    def url(self) -> str:
+        """The picture itself, so that a page has to load nothing."""
+        kind = "svg+xml" if self.path.suffix == ".svg" else "png"
+        return f"data:image/{kind};base64,{base64.b64encode(self.path.read_bytes()).decode()}"
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,18 @@ class Run:
 
     name: str
     content: Row
-    trials: Sequence[Trial] = ()
+    trials: Sequence[Row] = ()
     figures: Sequence[Figure] = ()
 
     @property
     def folder(self) -> str:
         """Its folder: `results/uci/default`."""
         return self.name.rpartition("/")[0]
+
+    @property
+    def trials_name(self) -> str:
+        """Where its trials lie, for footnotes."""
+        return f"{self.folder}/**/trial.json"
 
     @property
     def kind(self) -> str:
@@ -165,29 +170,32 @@ class Run:
     def rows(self) -> list[Row]:
         """The rows, empty where the file has none."""
         rows = self.content.get("rows")
-        rows = rows if isinstance(rows, list) else []
-        return [row for row in rows if isinstance(row, dict)]
+        return rows if isinstance(rows, list) else []
 
     def scores(self, row: Mapping[str, Any]) -> dict[int, float]:
         """The scores behind a row, by seed; empty unless their mean is the row's.
 
         Examples
         --------
-        >>> trial = Trial("t", {"dataset": "a", "seed": 0, "results": {"fate": {"score": 0.5}}})
+        >>> trial = {"dataset": "a", "seed": 0, "results": {"fate": {"score": 0.5}}}
         >>> run = Run("results/summary.json", {}, [trial])
         >>> run.scores({"dataset": "a", "method": "fate", "mean": 0.5})
         {0: 0.5}
         """
-        found: dict[int, float] = {}
-        for trial in self.trials:
-            score = _score(trial.record, row)
-            if score is not None:
-                found[int(trial.record.get("seed") or 0)] = score
-        if not found or not math.isclose(
-            math.fsum(found.values()) / len(found), row["mean"], abs_tol=1e-9
-        ):
-            return {}
-        return found
+        scores = ((int(trial.get("seed") or 0), _score(trial, row)) for trial in self.trials)
+        found = {seed: score for seed, score in scores if score is not None}
+        mean = math.fsum(found.values()) / max(len(found), 1)
+        return found if math.isclose(mean, row["mean"], abs_tol=1e-9) else {}
+
+    def scores_of(self, method: str, metric: str = "accuracy") -> dict[Key, float]:
+        """Every score of a method, by data set, share observed and seed."""
+        return {
+            (trial["dataset"], trial["observed"], trial["seed"]): result["score"]
+            for trial in self.trials
+            if (result := trial["results"].get(method)) is not None
+            and result["metric"] == metric
+            and "observed" in trial
+        }
 
 
 def _score(record: Row, row: Mapping[str, Any]) -> float | None:
@@ -196,11 +204,9 @@ def _score(record: Row, row: Mapping[str, Any]) -> float | None:
     for key, value in row.items():
         if key not in MEASURED and key != "split" and key in about and about[key] != value:
             return None
-    results, method, variant = record.get("results"), row.get("method"), row.get("variant")
-    if not isinstance(results, dict):
-        return None
+    results, method, variant = record["results"], row.get("method"), row.get("variant")
     found = results.get(f"{variant}/{method}") or results.get(method) or results.get(variant)
-    if not isinstance(found, dict):
+    if found is None:
         return None
     metric = row.get("metric", "score")
     for part in (row.get("split"), "measures"):
@@ -246,6 +252,7 @@ def find_results(folders: Sequence[Path]) -> Results:
 
 
 def _read(folder: Path, results: Results) -> None:
+    """Add the JSON files below a folder, but for hidden ones; what cannot be read is told."""
     root = folder.resolve()
     plain = not folder.is_absolute() and ".." not in folder.parts and folder.parts
     prefix = folder.as_posix() if plain else root.name
@@ -253,37 +260,30 @@ def _read(folder: Path, results: Results) -> None:
     def name(path: Path) -> str:
         return f"{prefix}/{path.relative_to(root).as_posix()}"
 
+    closed: list[OSError] = []
+    paths: list[Path] = []
+    for inside, folders, names in os.walk(root, onerror=closed.append):
+        folders[:] = [inner for inner in folders if not inner.startswith(".")]
+        paths += [Path(inside, n) for n in names if n.endswith(".json") and not n.startswith(".")]
+    results.unread += [f"{name(Path(error.filename))}: {_CLOSED}" for error in closed]
     files = {}
-    for path in _files(root, lambda closed: results.unread.append(f"{name(closed)}: {_CLOSED}")):
+    for path in sorted(paths):
         content, wrong = _json(path)
         if wrong is not None:
             results.unread.append(f"{name(path)}: {wrong}")
         elif content is not None:
             files[path] = content
-    summaries = {path.parent for path in files if path.name == "summary.json"}
-    trials: dict[Path, list[Trial]] = {}
+    trials: dict[Path, list[Row]] = {p.parent: [] for p in files if p.name == "summary.json"}
     for path, content in files.items():
         if path.name == "trial.json":
-            home = next((above for above in path.parents if above in summaries), None)
+            home = next((above for above in path.parents if above in trials), None)
             if home is not None:
-                trials.setdefault(home, []).append(Trial(name(path), content))
+                trials[home].append(content)
     for path, content in files.items():
-        if path.name == "trial.json":
-            continue
-        own = path.name == "summary.json"
-        figures = [Figure(name(p), p) for p in _figures(path)]
-        results.runs.append(
-            Run(name(path), content, trials.get(path.parent, []) if own else [], figures)
-        )
-
-
-def _files(root: Path, on_closed: Callable[[Path], None]) -> list[Path]:
-    """The JSON files below a folder, but for hidden ones; folders that cannot be read are told."""
-    found = []
-    for folder, folders, names in os.walk(root, onerror=lambda e: on_closed(Path(e.filename))):
-        folders[:] = [inner for inner in folders if not inner.startswith(".")]
-        found += [Path(folder, n) for n in names if n.endswith(".json") and not n.startswith(".")]
-    return sorted(found)
+        if path.name != "trial.json":
+            own = trials[path.parent] if path.name == "summary.json" else []
+            figures = [Figure(name(picture), picture) for picture in _figures(path)]
+            results.runs.append(Run(name(path), content, own, figures))
 
 
 def _json(path: Path) -> tuple[Row | None, str | None]:
@@ -295,15 +295,12 @@ def _json(path: Path) -> tuple[Row | None, str | None]:
     except (ValueError, RecursionError):
         return None, "not JSON that can be read"
     shapes = {"summary.json": _summary_shape, "trial.json": _trial_shape}
-    if path.name not in shapes and not _has_something(content):
+    keys = ("rows", "rows_per_second")
+    has_something = isinstance(content, dict) and any(content.get(key) for key in keys)
+    if path.name not in shapes and not has_something:
         return None, None
     wrong = fault(content, shapes.get(path.name, _content_shape))
     return (content, None) if wrong is None else (None, wrong)
-
-
-def _has_something(content: Any) -> bool:
-    keys = ("rows", "rows_per_second")
-    return isinstance(content, dict) and any(content.get(key) for key in keys)
 
 
 def _figures(path: Path) -> list[Path]:

@@ -1,8 +1,7 @@
 """Rows of a result -> tables whose every cell knows its value and its file.
 
-A table of scores has a line for each thing measured (data set, share, split, ...) and a column for
-each method (or variant); the best of a line is bold, what saw the new features in training apart.
-Every cell is compared with one control, over the same splits, from the trials behind it.
+What is no score is here: speed, prepared logs, gaps closed, bounds, and rows of any other shape as
+they are; scores are in `scores.py`.
 """
 
 from __future__ import annotations
@@ -11,14 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openfate_lab.report.paired import Difference, paired, signed_ranks
-from openfate_lab.report.results import MEASURED, Row, Run
+from openfate.records import Shape, fault
+from openfate_lab.report.results import Row, Run
 
-__all__ = ["Cell", "Table", "number", "plain_table", "score_table", "signed"]
-
-KEYS = ("dataset", "backbone", "base", "k", "B", "variant", "split", "observed", "method")
-SCORES = ("accuracy", "auc")  # more is better
-ABOVE, BELOW = "▲", "▼"
+__all__ = ["Cell", "Table", "gap_tables", "list_tables", "number", "row_tables", "signed"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +25,40 @@ class Cell:
     source: str = ""
     note: str = ""
     best: bool = False
+
+    @classmethod
+    def score(cls, value: float | None, source: str, digits: int = 3) -> Cell:
+        """A score, or none.
+
+        Examples
+        --------
+        >>> Cell.score(0.8317, "f").text, Cell.score(None, "f").text
+        ('.832', '-')
+        """
+        return cls("-") if value is None else cls(number(value, digits), value, source)
+
+    @classmethod
+    def plain(cls, key: str, value: Any, source: str) -> Cell:
+        """A value of any kind, in the unit that a person reads.
+
+        Examples
+        --------
+        >>> Cell.plain("ours_bytes", 6238208, "f").text, Cell.plain("x", None, "f").text
+        ('6.2 MB', '-')
+        """
+        if value is None:
+            return cls("-")
+        if isinstance(value, bool):
+            return cls("yes" if value else "no", None, source)
+        if not isinstance(value, int | float):
+            return cls(str(value), None, source)
+        if key.endswith("_bytes"):
+            text = f"{value / 1e6:,.1f} MB" if value < 1e9 else f"{value / 1e9:,.2f} GB"
+        elif isinstance(value, int):
+            text = f"{value:,}" if abs(value) >= 10_000 else str(value)
+        else:
+            text = f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return cls(text, float(value), source)
 
 
 @dataclass
@@ -67,246 +96,42 @@ def signed(value: float, digits: int = 3) -> str:
     return ("" if value < 0 else "+") + number(value, digits)
 
 
-# ---- scores ------------------------------------------------------------------------------------
+# ---- rows as they are --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """The rows of a summary, arranged: lines down, methods or variants across."""
-
-    run: Run
-    across: str
-    keys: tuple[str, ...]
-    lines: dict[tuple[Any, ...], dict[str, tuple[int, Row]]]
-    columns: list[str]
-
-    @property
-    def control(self) -> str | None:
-        """What the others are compared with: that which ignores the new features."""
-        if self.across == "variant":
-            names = [name for name in self.columns if name in ("full", "default")]
-        else:
-            ends = ("base", "drop", "_drop", "_drop_new")
-            names = [name for end in ends for name in self.columns if name.endswith(end)]
-        return names[0] if names else None
+def row_tables(run: Run) -> list[Table]:
+    """The table of a file's rows, which are no scores; none where it has no rows."""
+    if run.rows and any("ratio" in row for row in run.rows):
+        return [_bench(run)]
+    if run.rows and fault(run.rows, [_LINE]) is None:
+        return [_lines(run)]
+    if run.rows:
+        return [_plain(run, run.rows)]
+    if "rows_per_second" in run.content:
+        return [_prepare(run)]
+    return [_engine(run)] if isinstance(run.content.get("rows"), dict) else []
 
 
-def score_table(run: Run, title: str) -> Table:
-    """The scores of a summary beside one another, the best bold, each compared with the control."""
-    scores = _arrange(run)
-    digits = 4 if any("split" in row for row in run.rows) else 3
-    tests: dict[str, list[Difference]] = {}
-    rows = []
-    for line, cells in scores.lines.items():
-        head = [Cell(_label(key, value)) for key, value in zip(scores.keys, line, strict=True)]
-        # WHY: what is said of variants is about the method; its control has lines of its own.
-        is_control = scores.across == "variant" and all(
-            str(row.get("method")).endswith("_drop_new") for _, row in cells.values()
-        )
-        rows.append(head + _scores_of(scores, cells, {} if is_control else tests, digits))
-        if any(row.get("paper") is not None for _, row in cells.values()):
-            rows.append(_papers_of(scores, head, cells))
-    table = Table(
-        title,
-        [*scores.keys, *scores.columns],
-        rows,
-        [run.name],
-        reading=_reading(scores, tests),
-    )
-    table.legend = _legend(scores, tests)
-    return table
-
-
-def _arrange(run: Run) -> _Scores:
-    rows = run.rows
-    n_variants, n_methods = (len({row.get(key) for row in rows}) for key in ("variant", "method"))
-    across = "variant" if n_variants > n_methods else "method"
-    keys = _keys(rows, across)
-    lines: dict[tuple[Any, ...], dict[str, tuple[int, Row]]] = {}
-    for at, row in enumerate(rows):
-        line = tuple(_hash(row, key) for key in keys)
-        lines.setdefault(line, {})[str(row.get(across))] = (at, row)
-    columns = list(dict.fromkeys(str(row.get(across)) for row in rows))
-    return _Scores(run, across, tuple(keys), lines, columns)
-
-
-def _keys(rows: Sequence[Row], across: str) -> list[str]:
-    """What tells the lines of a table apart: as few of the rows' keys as will do."""
-
-    def n_told(keys: Sequence[str]) -> int:
-        return len({tuple(_hash(row, key) for key in (*keys, across)) for row in rows})
-
-    several = len({row.get("dataset") for row in rows}) > 1
-    keys: list[str] = ["dataset"] if several else []
-    others = {key: row[key] for row in rows for key in row if key not in (*KEYS, *MEASURED)}
-    words = [key for key, value in others.items() if isinstance(value, str)]
-    known = [key for key in KEYS if key != across]
-    for key in (*known, *words, "metric", *(key for key in others if key not in words)):
-        if n_told([*keys, key]) > n_told(keys):
-            keys.append(key)
-    return keys or ["dataset"]
-
-
-def _hash(row: Row, key: str) -> Any:
-    value = row.get(key)
-    return str(value) if isinstance(value, list | dict) else value
-
-
-def _label(key: str, value: Any) -> str:
-    if key == "observed" and isinstance(value, float):
-        return f"{value:.0%}"
-    if key == "label_delay_seconds" and isinstance(value, int | float):
-        return f"{value / 3600:g} h"
-    return "-" if value is None else str(value)
-
-
-def _scores_of(
-    scores: _Scores,
-    cells: dict[str, tuple[int, Row]],
-    tests: dict[str, list[Difference]],
-    digits: int,
-) -> list[Cell]:
-    """The cells of one line; `tests` gets the comparisons with the control."""
-    fair = _fair(cells)
-    control = cells.get(scores.control or "")
-    behind = scores.run.scores(control[1]) if control else {}
-    found = []
-    for name in scores.columns:
-        if name not in cells:
-            found.append(Cell("-"))
+def list_tables(run: Run) -> list[Table]:
+    """Other lists that a file has beside its rows: differences, bounds, runs."""
+    tables = []
+    for key, found in run.content.items():
+        is_list = isinstance(found, list) and all(isinstance(row, dict) for row in found)
+        if key == "rows" or not is_list or not found:
             continue
-        at, row = cells[name]
-        text, notes = number(row["mean"], digits), [_spread(row, digits)]
-        test = paired(scores.run.scores(row), behind)
-        if name != scores.control and test is not None and test.n > 1:
-            if row.get("metric") in SCORES:
-                tests.setdefault(name, []).append(test)
-            text += {1: ABOVE, -1: BELOW, 0: ""}[test.sign]
-            over = f"{signed(test.mean, digits)} over {scores.control}"
-            notes.append(f"{over}, p = {test.p:.2g}, {test.n} pairs")
-        elif row.get("lift_standard_error"):
-            lift, error = row["lift"], row["lift_standard_error"]
-            text += (ABOVE if lift > 0 else BELOW) if abs(lift) > 2 * error else ""
-            notes.append(f"lift {signed(lift, digits)} ± {number(error, digits)}")
-        best = name in fair and row["mean"] == max(fair.values())
-        source = f"{scores.run.name} rows[{at}]"
-        found.append(Cell(text, row["mean"], source, "; ".join(notes), best))
-    return found
-
-
-def _fair(cells: dict[str, tuple[int, Row]]) -> dict[str, float]:
-    """What of a line may be called the best: scores, but for what was trained with all features."""
-    if len(cells) < 2:
-        return {}
-    return {
-        name: row["mean"]
-        for name, (_, row) in cells.items()
-        if row.get("metric") in SCORES
-        and "gap" not in row  # a gap in a score is no score
-        and not (name == "oracle" or name.endswith("_oracle"))
-    }
-
-
-def _spread(row: Row, digits: int) -> str:
-    n = row.get("n_trials") or 1
-    spread = f" ± {number(row.get('std') or 0.0, digits)}" if n > 1 else ""
-    trials = "1 trial" if n == 1 else f"{n} trials"
-    ends = [row[key] for key in ("low", "high") if isinstance(row.get(key), float)]
-    interval = (
-        f", 95 % from {number(ends[0], digits)} to {number(ends[1], digits)}" if ends[1:] else ""
-    )
-    name = row.get("metric", "score")
-    return f"{name} {number(row['mean'], digits)}{spread} over {trials}{interval}"
-
-
-def _papers_of(scores: _Scores, head: list[Cell], cells: dict[str, tuple[int, Row]]) -> list[Cell]:
-    """The paper's numbers for a line, where the rows carry them."""
-    line = [Cell(cell.text) for cell in head]
-    line[-1] = Cell(f"{head[-1].text} (paper)")
-    for name in scores.columns:
-        at, row = cells.get(name, (0, {}))
-        value = row.get("paper")
-        if isinstance(value, int | float):
-            source = f"the paper, as in {scores.run.name} rows[{at}]"
-            line.append(Cell(number(value, 4), float(value), source))
+        if key == "bounds" and fault(found, [_BOUND]) is None:
+            tables.append(_bounds(run))
         else:
-            line.append(Cell("-"))
-    return line
+            tables.append(_plain(run, found, key.replace("_", " "), key))
+    return tables
 
 
-def _legend(scores: _Scores, tests: dict[str, list[Difference]]) -> str:
-    same = [key for key in KEYS if key not in (*scores.keys, scores.across)]
-    first = scores.run.rows[0]
-    alike = [f"{key} {_label(key, first[key])}" for key in same if first.get(key) is not None]
-    legend = f"All lines: {', '.join(alike)}. " if alike else ""
-    if any(_fair(cells) for cells in scores.lines.values()):
-        legend += "Bold: the best of its line, oracles apart."
-    if tests:
-        n = sorted({test.n for found in tests.values() for test in found})
-        legend += (
-            f" {ABOVE} / {BELOW}: significantly above / below {scores.control} (paired t-test over "
-            f"{' or '.join(map(str, n))} splits, two-sided, 95 %)."
-        )
-        n_tests = sum(map(len, tests.values()))
-        legend += f" Of {n_tests} tests, {0.05 * n_tests:.0f} would be significant by chance."
-    elif any(row.get("lift_standard_error") for row in scores.run.rows):
-        legend += f" {ABOVE} / {BELOW}: the lift over {scores.control} exceeds two of its errors."
-    elif scores.control:
-        legend += f" Not tested against {scores.control}: there are no pairs of trials."
-    return legend.strip()
-
-
-# ---- what a table says -------------------------------------------------------------------------
-
-
-def _reading(scores: _Scores, tests: dict[str, list[Difference]]) -> list[str]:
-    return [
-        *_best_most_often(scores),
-        *(_against(scores, name, found) for name, found in tests.items()),
-    ]
-
-
-def _best_most_often(scores: _Scores) -> list[str]:
-    wins = dict.fromkeys(scores.columns, 0)
-    for cells in scores.lines.values():
-        fair = _fair(cells)
-        for name, mean in fair.items():
-            wins[name] += mean == max(fair.values())
-    ranked = sorted((name for name in wins if wins[name]), key=lambda name: -wins[name])
-    if len(scores.lines) < 2 or not ranked:
-        return []
-    counts = ", ".join(f"{name} in {wins[name]}" for name in ranked)
-    return [f"Best of {len(scores.lines)} lines (ties count for each): {counts}."]
-
-
-def _against(scores: _Scores, name: str, tests: Sequence[Difference]) -> str:
-    """One method against the control, in the words that the numbers support."""
-    above, below = (sum(t.mean * way > 0 for t in tests) for way in (1, -1))
-    surely, surely_not = (sum(t.sign == way for t in tests) for way in (1, -1))
-    mean = sum(t.mean for t in tests) / len(tests)
-    text = (
-        f"{name} is above {scores.control} in {above} of {len(tests)} cells, significantly in "
-        f"{surely}, and below in {below}, significantly in {surely_not}; mean difference "
-        f"{signed(mean)}"
-    )
-    if len(tests) > 5:
-        text += (
-            f" (Wilcoxon over {len(tests)} cells: p = {signed_ranks([t.mean for t in tests]):.2g})"
-        )
-    return f"{text}."
-
-
-# ---- anything else -----------------------------------------------------------------------------
-
-
-def plain_table(
-    run: Run, title: str, rows: Sequence[Row] | None = None, where: str = "rows"
-) -> Table:
-    """Rows as they are: a column for every plain value, those of a part with the part's name."""
-    flat = [_without_spread(_flat(row)) for row in (run.rows if rows is None else rows)]
+def _plain(run: Run, rows: Sequence[Row], title: str = "", where: str = "rows") -> Table:
+    """A column for every plain value, those of a part with the part's name."""
+    flat = [_without_spread(_flat(row)) for row in rows]
     columns = list(dict.fromkeys(key for row in flat for key in row))
     lines = [
-        [plain_cell(key, row.get(key), f"{run.name} {where}[{at}]") for key in columns]
+        [Cell.plain(key, row.get(key), f"{run.name} {where}[{at}]") for key in columns]
         for at, row in enumerate(flat)
     ]
     return Table(title, columns, lines, [run.name])
@@ -341,24 +166,154 @@ def _flat(row: Row, prefix: str = "") -> Row:
     return found
 
 
-def plain_cell(key: str, value: Any, source: str) -> Cell:
-    """A value of any kind, in the unit that a person reads.
+# ---- speed -------------------------------------------------------------------------------------
 
-    Examples
-    --------
-    >>> plain_cell("ours_bytes", 6238208, "f").text, plain_cell("x", None, "f").text
-    ('6.2 MB', '-')
-    """
-    if value is None:
-        return Cell("-")
-    if isinstance(value, bool):
-        return Cell("yes" if value else "no", None, source)
-    if not isinstance(value, int | float):
-        return Cell(str(value), None, source)
-    if key.endswith("_bytes"):
-        text = f"{value / 1e6:,.1f} MB" if value < 1e9 else f"{value / 1e9:,.2f} GB"
-    elif isinstance(value, int):
-        text = f"{value:,}" if abs(value) >= 10_000 else str(value)
-    else:
-        text = f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return Cell(text, float(value), source)
+_SIDES = ("ours", "PyTorch Geometric")
+_LINE = {  # what `openfate experiment scalability` fits
+    **{"against": ("rows", "fields"), "bench": ("train", "infer"), "quantity": ("ms", "bytes")},
+    **{"side": ("ours", "peer"), "slope": float, "r2": float},
+}
+
+
+def _bench(run: Run) -> Table:
+    """Ours beside a peer, case by case."""
+    table = _plain(run, run.rows)
+    ratios = {row["case"]: row["ratio"] for row in run.rows if row.get("ratio") and "case" in row}
+    if ratios:
+        least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+        peers = ", ".join(dict.fromkeys(str(row.get("peer_name")) for row in run.rows))
+        better = sum(ratio > 1 for ratio in ratios.values())
+        table.reading = [
+            f"Ours is better than {peers} in {better} of {len(ratios)} cases: from "
+            f"{ratios[least]:.3g} times ({least}) to {ratios[most]:.3g} times ({most})."
+        ]
+    return table
+
+
+def _prepare(run: Run) -> Table:
+    """What `openfate prepare` measured of itself."""
+    content = run.content
+    plain = {k: v for k, v in content.items() if not isinstance(v, list | dict | str)}
+    rows = [[Cell(key), Cell.plain(key, value, run.name)] for key, value in plain.items()]
+    papers = content.get("paper") or {}
+    for key, value in (content.get("features") or {}).items():
+        papers_text = Cell.plain(key, papers.get(key), "").text
+        about = f"features {key.replace('_', ' ')} (the paper's full log: {papers_text})"
+        rows.append([Cell(about), Cell.plain(key, value, run.name)])
+    n_rows, rate, memory = (
+        Cell.plain(key, content.get(key), "").text
+        for key in ("rows", "rows_per_second", "peak_bytes")
+    )
+    reading = [f"{n_rows} rows at {rate} rows a second, {memory} at most."]
+    return Table("", ["what", "value"], rows, [run.name], reading)
+
+
+def _engine(run: Run) -> Table:
+    """Our fused kernels beside the twin, by rows of a mini-batch; training, then prediction."""
+    rows, ratios = [], []
+    sizes = sorted(run.content["rows"].items(), key=lambda item: int(item[0]))
+    for key, name in (("train", "training"), ("infer", "prediction")):
+        for size, found in sizes:
+            if not found.get(key):
+                continue
+            sides = [found[key]["fused"], found[key]["twin"]]
+            where, faster = f"{run.name} rows.{size}.{key}", sides[1]["ms"] / sides[0]["ms"]
+            cells = [Cell(name), Cell.plain("n_rows", int(size), where)]
+            cells += [Cell.plain("ms", side["ms"], where) for side in sides]
+            cells.append(Cell(f"{faster:.1f} x", faster, where))
+            for peak in (side.get("peak_gb") for side in sides):
+                n_bytes = None if peak is None else peak * 1e9
+                cells.append(Cell.plain("peak_bytes", n_bytes, where))
+            rows.append(cells)
+            ratios.append(faster)
+    columns = ["what", "rows of a mini-batch", *(f"{side}, ms" for side in _SIDES), "times faster"]
+    columns += [f"{side}, memory" for side in _SIDES]
+    reading = [f"Ours is {min(ratios):.1f} to {max(ratios):.1f} times as fast."] if ratios else []
+    return Table("", columns, rows, [run.name], reading, str(run.content.get("unit") or ""))
+
+
+def _lines(run: Run) -> Table:
+    """Lines through what grows: slope and R2 of each quantity, both sides beside one another."""
+    found: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    for at, row in enumerate(run.rows):
+        source, by_rows = f"{run.name} rows[{at}]", row["against"] == "rows"
+        slope = row["slope"] * (1000 if by_rows else 1) / (1e6 if row["quantity"] == "bytes" else 1)
+        unit = "ms" if row["quantity"] == "ms" else "MB"
+        per = "1,000 rows" if by_rows else "field"
+        cells = [Cell(f"{slope:.3g} {unit} / {per}", slope, source)]
+        cells.append(Cell(f"{row['r2']:.3f}", row["r2"], source))
+        found.setdefault((row["against"], row["bench"], unit), {})[row["side"]] = cells
+    names = {"train": "training", "infer": "prediction", "ms": "time", "MB": "memory"}
+    none = [Cell("-"), Cell("-")]
+    rows = [
+        [Cell(f"{names[bench]}, {names[unit]}"), Cell(against)]
+        + [cell for side in ("ours", "peer") for cell in sides.get(side, none)]
+        for (against, bench, unit), sides in found.items()
+    ]
+    columns = ["what", "against", *(f"{s}, {what}" for s in _SIDES for what in ("slope", "R2"))]
+    legend = "A line is fitted to each; R2 is the share of the spread that it explains."
+    return Table("", columns, rows, [run.name], [], legend)
+
+
+# ---- gaps closed, bounds of the theory ---------------------------------------------------------
+
+# The columns of bounds: what `openfate_lab.experiments.theory` reports, as a person reads it.
+_SETTING = {
+    "dataset": (str, "data set"),
+    "d": (int, "fields d"),
+    "k": (int, "kept k"),
+    "T": (int, "steps T"),
+    "lr": (float, "step size"),
+    "log10_M": (float, "log10 M, sub-matrices"),
+}
+_FOUND = {
+    "log10_gamma": (float, "log10 gamma, stability"),
+    "log10_first_term": (float, "log10 first term"),
+    "log10_second_term": (float, "log10 second term"),
+    "log10_bound": (float, "log10 bound"),
+    "vacuous": (bool, "says nothing"),
+    "largest_T": (int, "most steps that say something"),
+}
+_BOUND: Shape = {key: kind for key, (kind, _) in _SETTING.items()} | {
+    "readings": {str: {key: kind for key, (kind, _) in _FOUND.items()}},
+    "convex_sgd": ({"log10_gamma": float, "vacuous": bool}, None),
+}
+
+
+def gap_tables(run: Run) -> list[Table]:
+    """What evidence closes of the gap to a model fitted with all features."""
+    found = run.content.get("gap_closed") or {}
+    if not found.get("cells"):
+        return []
+    table = _plain(run, found["cells"], "Gap closed, cell by cell", "gap_closed.cells")
+    for pooled in found.get("pooled") or ():
+        several = pooled["n_trials"] > 1
+        spread = f" ± {pooled['std']:.0%}" if several else ""
+        splits = f"spread over {pooled['n_trials']} splits" if several else "one split"
+        table.reading.append(
+            f"{pooled['base']}: {pooled['closed']:.0%}{spread} of the gap between new features "
+            f"ignored and known in training is closed ({pooled['n_cells']} cells, {splits})."
+        )
+    where = [
+        f"{harm['base']} on {harm['dataset']} {harm['observed']:.0%}, {signed(harm['gain'], 4)}"
+        for harm in found.get("harms") or ()
+    ]
+    table.reading.append(f"Harm beyond noise: {'; '.join(where) or 'in no cell'}.")
+    return [table]
+
+
+def _bounds(run: Run) -> Table:
+    """Bounds of Theorem 1: a line for each setting and reading of the theorem."""
+    rows = []
+    for at, bound in enumerate(run.content["bounds"]):
+        source = f"{run.name} bounds[{at}]"
+        setting = [Cell.plain(key, bound[key], source) for key in _SETTING]
+        readings = {**bound["readings"], "convex SGD (Hardt et al.)": bound.get("convex_sgd")}
+        for name, reading in readings.items():
+            if reading:
+                cells = [Cell.plain(key, reading.get(key), source) for key in _FOUND]
+                rows.append([*setting, Cell(name.replace("_", " ")), *cells])
+    names = {key: name for key, (_, name) in (_SETTING | _FOUND).items()}
+    columns = [*(names[key] for key in _SETTING), "reading", *(names[key] for key in _FOUND)]
+    legend = "A bound that is not below the largest loss says nothing: that holds anyway."
+    return Table("Bounds of Theorem 1", columns, rows, [run.name], [], legend)

@@ -1,8 +1,6 @@
-"""Tables of some hundred rows, a bundle fitted on one, and ways to run a command."""
+"""Tables of some hundred rows, and a bundle fitted on one."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -39,33 +37,3 @@ def bundle(fitted, tmp_path):
     for file in fitted.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
     return copy
-
-
-@pytest.fixture
-def openfate(capsys):
-    """Run a command that must succeed; what it prints is returned, JSON as values."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        code = run(*arguments)
-        out, errors = capsys.readouterr()
-        assert code == 0, errors
-        return json.loads(out) if "--json" in arguments else out
-
-    return call
-
-
-@pytest.fixture
-def refused(capsys):
-    """Run a command that must fail; its only line is returned."""
-
-    def call(*arguments):
-        capsys.readouterr()
-        assert run(*arguments) == 2
-        out, errors = capsys.readouterr()
-        assert out == ""
-        assert errors.startswith("openfate: ")
-        assert errors.count("\n") == 1, errors
-        return errors
-
-    return call

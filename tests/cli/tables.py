@@ -63,3 +63,9 @@ def process(*arguments, **options):
         [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options,
     )  # fmt: skip
+
+
+def predictions(openfate, bundle, rows, out, *flags):
+    """Predict rows by the fixture `openfate`; the table that is written."""
+    openfate("predict", bundle, rows, "--out", out, *flags)
+    return pl.read_parquet(out) if out.suffix == ".parquet" else pl.read_csv(out)

@@ -6,19 +6,26 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import typer
+import typer.testing
 
 from cli.tables import run
+from openfate.cli import Parameter, Signature, make_command
+from openfate.cli.flags import make_flag
 from openfate.errors import InputError
 from openfate.training import Settings
-from openfate_lab.cli.experiments import changed
+from openfate_lab.cli.experiment import read_settings
 from openfate_lab.experiments.click_settings import ClickSettings
 
 COMMANDS = (
-    "fit predict observe evaluate inspect export demo fetch prepare report experiment bench".split()
+    "fit predict observe evaluate inspect export prepare demo fetch report experiment bench".split()
 )
 
 
@@ -96,14 +103,86 @@ def test_the_tutorials_config_is_one(tables, tmp_path, capsys):
     assert "there is no column 'arr_delay'" in capsys.readouterr().err
 
 
-def test_a_star_stands_for_the_other_columns():
-    from openfate.cli.flags import policy_in
+# ---- types -----------------------------------------------------------------------------------
 
-    assert policy_in("--new-values", ["*=warn", "job=error"], "ignore") == {
-        "*": "warn",
-        "job": "error",
-    }
-    assert policy_in("--new-values", ["job=error"], "ignore") == {"*": "ignore", "job": "error"}
+
+def read(kind, given, default=None):
+    return make_flag(Parameter("new_values", kind, default)).read(given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "value"),
+    [
+        (Literal["auto", "none"], "none", "none"),
+        (Literal[1, 2] | None, "2", 2),
+        (tuple[int, ...], "64, 64,32", (64, 64, 32)),
+        (Sequence[str], "a, b,,a", ("a", "b")),
+        (tuple[float, ...] | None, "", ()),
+        (tuple[Path, ...], "a,b", (Path("a"), Path("b"))),
+        (Mapping[str, float], ["a=1", "b=2,c=3"], {"a": 1.0, "b": 2.0, "c": 3.0}),
+        (str | Mapping[str, str], ["warn"], "warn"),
+        (str | Mapping[str, str], ["*=warn", "job=error"], {"*": "warn", "job": "error"}),
+        (str | Mapping[str, str], ["warn,job=error"], {"*": "warn", "job": "error"}),
+        (str | Mapping[str, str], ["a=b=warn"], {"a=b": "warn"}),
+        (str | Path | None, Path("x"), Path("x")),
+        (tuple[float, ...] | Literal["all"], "all", "all"),
+        (tuple[float, ...] | Literal["all"], "1,2", (1.0, 2.0)),
+    ],
+)
+def test_a_text_is_read_as_what_the_parameter_is(kind, given, value):
+    assert read(kind, given) == value
+    assert read(kind, None, default="as it was") == "as it was"
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        (Literal["auto", "none"], "all", "--new-values all: choose auto or none."),
+        (tuple[Literal["a", "b", "c"], ...], "a,d", "--new-values d: choose a, b or c."),
+        (tuple[float, ...], "half", "--new-values half: give numbers with commas between them, "
+         "such as 0.3,0.5."),
+        (Mapping[str, int], ["a=x"], "--new-values a=x: not an integer."),
+        (Mapping[str, int], ["a"], "--new-values a: give NAME=WORD, several with commas."),
+        (str | Mapping[str, str], ["a,b"], "--new-values a,b: give one word for all others, or "
+         "NAME=WORD, several with commas."),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_something_else_is_refused(kind, given, message):
+    with pytest.raises(InputError) as error:
+        read(kind, given)
+    assert str(error.value) == message
+
+
+def test_a_type_that_no_text_can_give_is_an_error_of_the_program():
+    with pytest.raises(TypeError, match="cannot be a flag"):
+        make_flag(Parameter("callback", Callable[[], None]))
+
+
+def test_flags_default_to_what_the_parameters_do():
+    parameters = (
+        Parameter("datasets", tuple[str, ...], ("gene", "robot")),
+        Parameter("normalize", bool, True),
+        Parameter("set_", str | Mapping[str, str], "none"),
+        Parameter("raw", Path, positional=True),
+    )
+    app, given = typer.Typer(rich_markup_mode=None), []
+    app.command()(
+        make_command(
+            Signature("run", "Run it.", parameters),
+            lambda **values: given.append(values) or ({"a": 1}, ["told"]),
+        )
+    )
+    invoke = partial(typer.testing.CliRunner().invoke, app)
+    assert invoke(["here"]).output == "told\n"
+    assert invoke(["here", "--no-normalize", "--datasets", "gene", "--json"]).output == '{"a": 1}\n'
+    usual = {"datasets": ("gene", "robot"), "normalize": True, "set_": "none", "raw": Path("here")}
+    assert given == [usual, usual | {"datasets": ("gene",), "normalize": False}]
+    text = invoke(["--help"]).output
+    for part in ("Run it.", "RAW", "gene,robot", "--normalize", "--no-normalize", "--set", "none"):
+        assert part in text
+
+
+# ---- settings of experiments -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("command", "settings"), [("uci", Settings), ("ctr", ClickSettings)])
@@ -124,18 +203,18 @@ def test_help_lists_every_name_that_may_be_set(openfate, command, settings):
     ],
 )
 def test_a_setting_is_read_as_what_it_is(given, read):
-    assert changed(ClickSettings(), [given]) == read
+    assert read_settings(ClickSettings(), [given]) == read
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ("prior_rows=few", "--set prior_rows=few: not a number."),
-        ("epochs=2.5", "--set epochs=2.5: not a whole number."),
+        ("epochs=2.5", "--set epochs=2.5: not an integer."),
         ("normalize=3", "--set normalize=3: not true or false."),
     ],
 )
 def test_a_setting_of_another_kind_is_refused(given, message):
     with pytest.raises(InputError) as error:
-        changed(ClickSettings(), [given])
+        read_settings(ClickSettings(), [given])
     assert str(error.value) == message

@@ -221,12 +221,12 @@ def test_widening_adds_empty_columns():
         (lambda: MultiHot.from_fixed([[2**32]], 3), "feature id 4294967296 is outside 0..2."),
         (
             lambda: MultiHot.from_fixed([[1.7]], 3),
-            "feature ids must be whole numbers, not float64 (the first is 1.7); "
+            "feature ids must be integers, not float64 (the first is 1.7); "
             "convert them with astype(int).",
         ),
         (
             lambda: MultiHot.from_rows([[0], [True]], 3),
-            "feature ids must be whole numbers, not bool (the first is True); "
+            "feature ids must be integers, not bool (the first is True); "
             "convert them with astype(int).",
         ),
         (
@@ -260,7 +260,7 @@ def test_widening_adds_empty_columns():
         ),
         (
             lambda: MultiHot(np.array([0, 1]), np.array([1.7]), 6),
-            "row_ptr and ids must be whole numbers, not int64 and float64; "
+            "row_ptr and ids must be integers, not int64 and float64; "
             "convert them with astype(int).",
         ),
         (

@@ -19,7 +19,7 @@ from openfate_lab.bench.cases import CASES, ClickCase, UciCase
 from openfate_lab.bench.epoch import Drawers
 from openfate_lab.bench.floor import Floor, Peaks, clicks_floor
 from openfate_lab.bench.parts import part_of
-from openfate_lab.data.synthetic import SyntheticStream
+from openfate_lab.data import SyntheticStream
 
 KEYS = {
     *("case", "ours", "peer", "peer_name", "unit", "ratio"),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cli.tables import run
-from report.folders import write_run
+from result_folders import write_run
 
 
 def test_report_writes_a_page_and_prints_what_it_holds(tmp_path, openfate):

@@ -1,10 +1,10 @@
 import pytest
+from result_folders import summary_row, trial, write, write_run
 
 from openfate_lab.report import build
 from openfate_lab.report.claims import HOLDS, NOT, PARTLY, UNTESTED, verdicts
 from openfate_lab.report.paper import CTR, CTR_CLAIMS, K_SWEEP
 from openfate_lab.report.results import find_results
-from report.folders import summary_row, trial, write, write_run
 
 
 def by_claim(results):
@@ -105,12 +105,17 @@ def test_rows_of_the_full_log_without_trials_are_not_called_samples(results):
 
 def test_the_papers_tables_agree_with_its_claims_and_with_each_other():
     for claim in CTR_CLAIMS:
-        overall = {m: CTR[claim.dataset, claim.backbone, m][-1] for m in ("fate", "base")}
-        assert overall["fate"] - overall["base"] == pytest.approx(claim.gain)
-    for *_, numbers in ((key, numbers) for key, numbers in CTR.items()):
+        scores = CTR[claim.dataset][claim.backbone]
+        assert scores["fate"][-1] - scores["base"][-1] == pytest.approx(claim.gain)
+    tables = [
+        numbers for log in CTR.values() for table in log.values() for numbers in table.values()
+    ]
+    assert len(tables) == 12
+    for numbers in tables:
+        assert len(numbers) == 9
         assert numbers[-1] == pytest.approx(sum(numbers[:8]) / 8, abs=0.0016)
-    assert all(len(numbers) == 10 for numbers in K_SWEEP.values())
-    assert K_SWEEP["avazu", 17][2] == pytest.approx(CTR["avazu", "NN", "fate"][0], abs=0.001)
+    assert all(len(numbers) == 10 for log in K_SWEEP.values() for numbers in log.values())
+    assert K_SWEEP["avazu"]["17"][2] == pytest.approx(CTR["avazu"]["NN"]["fate"][0], abs=0.001)
 
 
 def test_clicks_stand_beside_the_papers(results):

@@ -6,13 +6,13 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from result_folders import write, write_run
 from spoiling import spoilt
 
 from openfate.errors import InputError
-from openfate_lab.report import build, page
-from report.folders import write, write_run
+from openfate_lab.report import build, render_page
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 FILES = [
     "uci/default/summary.json",
     "uci/default/gene/observed-0.3/seed-0/trial.json",
@@ -57,7 +57,7 @@ def test_one_thing_wrong_never_ends_the_report(tmp_path, name):
         write(results / name, content)
         try:
             built = build([results])
-            page(built)
+            render_page(built)
         except Exception as error:
             pytest.fail(f"{key} of {name} ended the report: {error!r}")
         assert all(f"results/{name}: " in told for told in built.unread)
@@ -78,7 +78,7 @@ def test_what_is_left_out_is_told_by_file_and_key(tmp_path):
         "results/map/summary.json: rows[0].mean is 'high', not a number",
         "results/uci/default/gene/observed-0.3/seed-0/trial.json: results is missing",
     ]
-    assert "rows[0].mean is &#x27;high&#x27;, not a number; left out" in page(built)
+    assert "rows[0].mean is &#39;high&#39;, not a number; left out" in render_page(built)
 
 
 def test_nothing_but_unreadable_files_is_refused_with_their_fault(tmp_path):

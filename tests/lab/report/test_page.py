@@ -6,12 +6,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from result_folders import summary_row, trial, write, write_run
 
 from openfate.errors import InputError
-from openfate_lab.report import build, page, write_page
-from report.folders import summary_row, trial, write, write_run
+from openfate_lab.report import build, render_page, write_page
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VOID = {"meta", "img", "br"}
 
 
@@ -53,7 +53,7 @@ def read(text):
 def whole():
     """The page over the results of this repository."""
     built = build([ROOT / "results"])
-    return built, page(built)
+    return built, render_page(built)
 
 
 def test_the_page_is_well_formed_and_loads_nothing(whole):
@@ -80,7 +80,8 @@ def test_every_number_of_a_summary_is_the_files(whole):
         place = re.search(r"(results/\S+\.json) rows\[(\d+)\]", title)
         if place and "the paper" not in title and "over " in title:
             path = ROOT / place[1]
-            files.setdefault(path, json.loads(path.read_text()))
+            if path not in files:
+                files[path] = json.loads(path.read_text())
             assert value == files[path]["rows"][int(place[2])]["mean"]
             checked += 1
     assert checked > 800
@@ -121,7 +122,7 @@ def test_the_best_is_bold_and_an_oracle_is_not(results):
         summary_row("a", 0.5, m, [s]) for m, s in (("fate", 0.7), ("base", 0.6), ("oracle", 0.9))
     ]
     write(results / "uci" / "default" / "summary.json", {"rows": rows})
-    assert re.findall(r"<strong><data[^>]*>([^<]*)", page(build([results]))) == [".700"]
+    assert re.findall(r"<strong><data[^>]*>([^<]*)", render_page(build([results]))) == [".700"]
 
 
 def test_trials_that_do_not_agree_with_the_summary_are_not_tested(results):
@@ -139,9 +140,9 @@ def test_text_from_files_cannot_become_markup(results):
     name = '<script>alert("1")</script>'
     rows = [summary_row(name, 0.5, "base", [0.5]), summary_row("b", 0.5, "base", [0.5])]
     write(results / "new" / "summary.json", {"command": name, "rows": rows, "note": name})
-    text = page(build([results]))
+    text = render_page(build([results]))
     assert "<script" not in text
-    assert "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;" in text
+    assert "&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt;" in text
     assert name in read(text).words
 
 
@@ -228,14 +229,14 @@ def test_results_of_an_unknown_shape_are_shown_as_they_are(results, content, cel
     report = build([results])
     (table,) = next(s for s in report.sections if s.title == "bench/a").tables
     assert [[cell.text for cell in row] for row in table.rows] == cells
-    words = read(page(report)).words
+    words = read(render_page(report)).words
     assert all(cell in words for row in cells for cell in row)
 
 
 def test_results_that_cannot_be_shown_are_named(results):
     write(results / "bench" / "a.json", {"rows": [1, None]})
     write_run(results / "uci" / "default", 0.1)
-    text = page(build([results]))
+    text = render_page(build([results]))
     read(text)
     assert "results/bench/a.json: rows[0] is 1, not a mapping" in text
 
@@ -243,14 +244,14 @@ def test_results_that_cannot_be_shown_are_named(results):
 def test_a_file_that_is_no_json_is_named(results):
     write_run(results / "uci" / "default", 0.1)
     (results / "broken.json").write_text("{")
-    assert "broken.json: not JSON" in page(build([results]))
+    assert "broken.json: not JSON" in render_page(build([results]))
 
 
 def test_figures_are_embedded_in_the_smaller_format(results):
     write_run(results / "uci" / "default", 0.1)
     (results / "uci" / "default" / "uci.png").write_bytes(b"\x89PNG" * 9)
     (results / "uci" / "default" / "uci.svg").write_text("<svg/>")
-    text = page(build([results]))
+    text = render_page(build([results]))
     assert "data:image/svg+xml;base64,PHN2Zy8+" in text
     assert "image/png" not in text
 
@@ -276,7 +277,7 @@ def test_the_page_is_written_whole(results):
     write_run(results / "uci" / "default", 0.1)
     built = build([results])
     write_page(built, results / "report.html")
-    assert (results / "report.html").read_text() == page(built)
+    assert (results / "report.html").read_text() == render_page(built)
     assert json.dumps(built.data(), allow_nan=False)
 
 
@@ -371,7 +372,7 @@ def test_one_trial_has_no_spread(results):
     scores = {"fate": 0.7, "base": 0.6}
     path = results / "uci" / "default" / "gene" / "observed-0.5" / "seed-0" / "trial.json"
     write(path, trial("gene", 0.5, 0, scores))
-    text = page(build([results]))
+    text = render_page(build([results]))
     assert "one split, so no test" in text
     assert "± .000" not in text and "± 0" not in text and "p = " not in text
     assert '<data value="0.0">' not in text

@@ -3,18 +3,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from result_folders import write_run
 
-from openfate_lab.report import reasons
-from openfate_lab.report.paper import ABLATION_FATE, RELEASED
+from openfate_lab.report.paper import PRINTED, RELEASED
+from openfate_lab.report.reasons import paper_tables
 from openfate_lab.report.results import find_results
-from report.folders import write_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def found():
-    return find_results([ROOT / "results"])
+def tables():
+    return {table.title: table for table in paper_tables(find_results([ROOT / "results"]))}
 
 
 def scores(folder, method, metric="accuracy"):
@@ -32,8 +32,8 @@ def gap(one, other):
     return np.array([one[key] - other[key] for key in sorted(one)])
 
 
-def test_the_leads_are_those_of_the_trials(found):
-    lines = {row[0].text: row for row in reasons.reasons(found).rows}
+def test_the_leads_are_those_of_the_trials(tables):
+    lines = {row[0].text: row for row in tables["Reasons, tested"].rows}
     for name, title in (("default", "our defaults"), ("reference", "released code's way")):
         wanted = gap(scores(f"uci/{name}", "fate"), scores(f"uci/{name}", "base"))
         cell = lines[f"FATE over Base, {title}"][1]
@@ -41,8 +41,8 @@ def test_the_leads_are_those_of_the_trials(found):
         assert f"{wanted.std(ddof=1) / len(wanted) ** 0.5:.3f}".lstrip("0") in cell.text
 
 
-def test_departures_are_compared_with_the_default(found):
-    rows = {row[0].text: row for row in reasons.departures(found).rows}
+def test_departures_are_compared_with_the_default(tables):
+    rows = {row[0].text: row for row in tables["What each departure is worth"].rows}
     assert len(rows) == 6
     before = scores("departures/default", "fate")
     for name, (_, mean, difference) in rows.items():
@@ -51,8 +51,8 @@ def test_departures_are_compared_with_the_default(found):
         assert difference.value == pytest.approx(gap(after, before).mean())
 
 
-def test_shares_are_taken_apart(found):
-    table = reasons.by_share(found)
+def test_shares_are_taken_apart(tables):
+    table = tables["FATE's lead, by share observed"]
     line = next(
         row
         for row in table.rows
@@ -64,12 +64,12 @@ def test_shares_are_taken_apart(found):
         assert line[3 + place].value == pytest.approx(wanted)
 
 
-def test_the_papers_and_the_released_numbers_stand_beside_ours(found):
-    table = reasons.beside_the_paper(found)
+def test_the_papers_and_the_released_numbers_stand_beside_ours(tables):
+    table = tables["Paper, released code, ours"]
     assert len(table.rows) == len(RELEASED)
     gene = table.rows[0]
     assert [cell.text for cell in gene[:2]] == ["gene", "30%"]
-    assert gene[2].value == ABLATION_FATE["gene"]
+    assert gene[2].value == PRINTED["gene"]
     assert gene[3].value == RELEASED["gene", 0.3]["fate"]
     assert gene[5].value == pytest.approx(
         np.mean([s for key, s in scores("uci/default", "fate").items() if key[:2] == ("gene", 0.3)])
@@ -78,8 +78,4 @@ def test_the_papers_and_the_released_numbers_stand_beside_ours(found):
 
 def test_without_trials_there_is_nothing_to_reason_about(results):
     write_run(results / "mine", 0.1)
-    there = find_results([results])
-    assert reasons.reasons(there) is None
-    assert reasons.by_share(there) is None
-    assert reasons.departures(there) is None
-    assert reasons.beside_the_paper(there) is None
+    assert paper_tables(find_results([results])) == []

@@ -1,0 +1,37 @@
+"""`openfate export`: a bundle's network for other runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from openfate.bank import FeatureBank, export_onnx, export_table
+from openfate.cli.command import Answer
+from openfate.cli.flags import Bundle
+
+__all__ = ["export"]
+
+
+def export(bundle: Bundle, *, out: Path, format_: Literal["onnx", "table"] = "onnx") -> Answer:
+    """Write the network for other runtimes.
+
+    The table of embeddings is an input of it, so that a grown table needs no new export.
+
+    Parameters
+    ----------
+    out
+        An .onnx file (or .safetensors for --format table).
+    format_
+        onnx: the network, and beside it the table of embeddings; table: that alone.
+    """
+    bank = FeatureBank.load(bundle)
+    files = export_onnx(bank, out) if format_ == "onnx" else [export_table(bank, out)]
+    result = {"files": [str(path) for path in files], "new_features": bank.embeddings}
+    return result, _describe(result)
+
+
+def _describe(result: dict[str, Any]) -> Iterator[str]:
+    yield from result["files"]
+    if not result["new_features"]:
+        yield "Evidence of new features is not in it: only --strategy fate embeds them."

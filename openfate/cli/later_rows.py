@@ -1,0 +1,170 @@
+"""Files of rows that come after `fit`, as a bundle's bank reads them, in batches.
+
+A bundle remembers what `fit` was told (under "table" in its meta): the target, the types of the
+columns and the cells that mean "missing", so that later commands read later files alike.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from openfate.bank import FeatureBank, Graph
+from openfate.cli.command import count_rows
+from openfate.cli.target_flag import (
+    Target,
+    as_codes,
+    as_labels,
+    as_numbers,
+    is_complete,
+    read_target,
+)
+from openfate.errors import InputError
+from openfate.table import RowFile, Schema, plain_types
+
+__all__ = ["LaterBatch", "LaterRows"]
+
+
+@dataclass(frozen=True)
+class LaterBatch:
+    """Some rows: what the bank may use, their numbers in the file, columns to keep, labels."""
+
+    rows: pl.DataFrame
+    numbers: NDArray[np.int64]
+    kept: pl.DataFrame
+    labels: pl.DataFrame | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def filter(self, which: NDArray[np.bool_]) -> LaterBatch:
+        """Some of the rows."""
+        labels = None if self.labels is None else self.labels.filter(which)
+        kept = self.kept.filter(which) if self.kept.width else self.kept
+        return LaterBatch(self.rows.filter(which), self.numbers[which], kept, labels)
+
+    def truth(self, bank: FeatureBank) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The labels as `bank` takes them, and which rows have one that it knows; all have one."""
+        assert self.labels is not None
+        if bank.task in ("binary", "multiclass"):
+            codes = as_codes(self.labels, bank.classes)
+            return codes, codes >= 0
+        y = as_numbers(self.labels) if bank.task == "regression" else as_labels(self.labels)
+        return y, np.ones(len(y), dtype=bool)
+
+
+@dataclass
+class LaterRows:
+    """A file of rows, read as a bundle's bank needs it.
+
+    Parameters
+    ----------
+    target
+        --target; by default what `fit` was told.
+    labelled
+        "none": labels are not read, unless `target` names them; "some": rows may have one; "all":
+        rows without one are left out, and counted in `n_unlabelled`.
+    exclude
+        Columns that the bank may not use, besides its own `exclude` and those of the target.
+    """
+
+    bank: FeatureBank
+    path: Path
+    where: str | None = None
+    nulls: Sequence[str] = ()
+    target: str | None = None
+    labelled: Literal["none", "some", "all"] = "none"
+    keep: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    n_unlabelled: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        told, schema = self.bank.meta.get("table", {}), self.bank.encoder.schema
+        self.file = RowFile(self.path, [*told.get("nulls", []), *self.nulls], told.get("types"))
+        self.labels = self._read_target(told.get("target"))
+        self.file.check_columns(self.keep, "--keep")
+        self.file.check_columns(self.exclude, "--exclude")
+        self._label_columns = () if self.labels is None else self.labels.columns
+        unused = {*self.bank.exclude, *self.exclude, *self._label_columns}
+        self.columns = [name for name in self.file.types if name not in unused]
+        if not self.columns:
+            raise InputError(f"{self.path}: it has no column that the model may use.")
+        if not any(name in schema for name in self.columns):
+            warnings.warn(f"{self.path}: it has none of the model's columns.", stacklevel=2)
+        self.new_columns = [
+            name
+            for name in self.columns
+            if name not in schema and self.bank.policies.of("new_columns", name) != "ignore"
+        ]
+
+    def _read_target(self, remembered: list[str] | None) -> Target | None:
+        if self.target is None and self.labelled == "none":
+            return None
+        target = remembered if self.target is None else self.target
+        if target is None:
+            raise InputError("--target: the bundle does not know its target; name the column.")
+        return read_target(target, self.file.types)
+
+    def batches(self, size: int, what: str) -> Iterator[LaterBatch]:
+        """The rows, `size` at a time, while the terminal says `what` is done with them."""
+        return count_rows(self._batches(size), what)
+
+    def _batches(self, size: int) -> Iterator[LaterBatch]:
+        wanted = list(dict.fromkeys([*self.columns, *self._label_columns, *self.keep]))
+        self.n_unlabelled = n_found = 0
+        for numbers, rows in self.file.numbered(size, self.where, wanted):
+            n_found += len(rows)
+            labels = None if self.labels is None else self.labels.of(rows)
+            batch = LaterBatch(rows.select(self.columns), numbers, rows.select(self.keep), labels)
+            if self.labelled == "all" and labels is not None:
+                has_label = is_complete(labels)
+                self.n_unlabelled += int((~has_label).sum())
+                batch = batch.filter(has_label)
+            if len(batch):
+                yield batch
+        if not n_found:
+            raise InputError(f"--where {self.where}: no row of {self.path} is so.")
+
+    def overrides(self) -> Schema:
+        """What the file's new columns are, from the whole file.
+
+        Otherwise the bank would guess kinds and bounds from the first batch that has the column.
+        """
+        known = self.bank.overrides
+        fields = self.file.survey(
+            self.new_columns,
+            self.where,
+            [entry for entry in known if entry.name in self.new_columns],
+            self.bank.meta.get("numeric", "buckets"),
+        )
+        return Schema([*(entry for entry in known if entry.name not in fields), *fields])
+
+    def look_ahead(self, graph: Graph, size: int) -> FeatureBank:
+        """The bank to predict with, batch after batch: it has seen what the graph lets it see."""
+        if graph == "state":
+            return self.bank
+        return self.bank.lookahead(_Frames(self, size), graph, overrides=self.overrides())
+
+    def remember_types(self) -> None:
+        """Keep the types of columns that the bank has come to know."""
+        table = self.bank.meta.setdefault("table", {})
+        found = plain_types({name: self.file.types[name] for name in self.new_columns})
+        table["types"] = {**table.get("types", {}), **found}
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """The rows that a bank looks at ahead, which it may go through twice."""
+
+    rows: LaterRows
+    size: int
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        return (batch.rows for batch in self.rows.batches(self.size, "looking ahead"))

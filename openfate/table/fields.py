@@ -1,0 +1,757 @@
+"""Field, and one class a kind of field: how its cells become features, and back.
+
+A field is a raw column (the paper's "raw feature", d of them).  Its cells hold keys (texts, hashes,
+numbers of buckets), and each distinct key is a feature; which id a key has is the encoder's
+business.  To add a kind, write a subclass of `Kind` and list it in `KINDS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import reprlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from openfate.errors import InputError, suggest
+from openfate.table.frame import Table, elements_of, numbers_of, text_of
+
+__all__ = ["KINDS", "SMALL", "Cells", "Field", "Kind", "Numeric", "Scale", "Value"]
+
+Numeric = Literal["buckets", "value"]
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+# WHY: below some thousand cells Python's dicts are faster than a polars call of half a millisecond.
+SMALL = 2000
+
+
+@dataclass(frozen=True)
+class Field:
+    """A raw column.
+
+    Parameters
+    ----------
+    name
+        The column's name.
+    kind
+        "categorical": each value is a feature.  "numeric": each of `n_buckets` equal intervals is
+        one, or the number itself is (see `numeric`).  "multivalued": a cell is a list, and each
+        value in it is a feature.  "datetime": the hour, the weekday and the month are features.
+    n_buckets
+        The number of intervals of a numeric field; nothing else uses it.
+    bounds
+        The least and the greatest value of a numeric field's intervals where they are known
+        beforehand; by default the encoder takes them from the rows it is fitted with.
+    hashed
+        Whether the vocabulary holds a keyed hash of each value of a categorical or multivalued
+        field instead of the value, for names of people and the like.
+    numeric
+        "buckets", or "value": a numeric field is one feature, which carries the standardised
+        number.
+    scale
+        The mean and the deviation that standardise a "value" where they are known beforehand.
+
+    Examples
+    --------
+    >>> Field("age", "numeric", n_buckets=5).n_buckets
+    5
+    >>> Field("email", "categorical", hashed=True).hashed
+    True
+    """
+
+    name: str
+    kind: str
+    n_buckets: int = 10
+    bounds: tuple[float, float] | None = None
+    hashed: bool = False
+    numeric: Numeric = "buckets"
+    scale: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InputError(f"a field's name must be a non-empty string, not {self.name!r}.")
+        for fault in self._faults():
+            raise InputError(f"field {self.name!r}: {fault}.")
+        for name in ("bounds", "scale"):
+            if (pair := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _as_pair(pair))
+
+    def _faults(self) -> Iterator[str]:
+        if self.kind not in KINDS:
+            hint = f"{suggest(self.kind, KINDS)} (known: {', '.join(KINDS)})"
+            yield f"unknown kind {self.kind!r}{hint}"
+        if type(self.n_buckets) is not int or self.n_buckets < 1:
+            yield f"n_buckets must be an integer from 1 up, not {self.n_buckets!r}"
+        hashed: object = self.hashed
+        if not isinstance(hashed, bool):
+            yield f"hashed must be True or False, not {hashed!r}"
+        if self.numeric not in _MEASURES:
+            yield f'numeric must be "buckets" or "value", not {self.numeric!r}'
+        settings = KINDS[self.kind].settings
+        if self.hashed and "hashed" not in settings:
+            others = " or ".join(name for name in KINDS if "hashed" in KINDS[name].settings)
+            yield f"a {self.kind} field holds no values that could be hashed; declare it {others}"
+        if self.numeric == "value" and "numeric" not in settings:
+            yield f'a {self.kind} field cannot have numeric="value"; declare it numeric'
+        low, high = (0.0, 0.0) if self.bounds is None else _as_pair(self.bounds)
+        if not -math.inf < low <= high < math.inf:
+            yield f"bounds must be two finite numbers, the lower first, not {self.bounds!r}"
+        mean, std = (0.0, 1.0) if self.scale is None else _as_pair(self.scale)
+        if not (math.isfinite(mean) and 0 < std < math.inf):
+            yield f"scale must be a finite mean and a deviation above 0, not {self.scale!r}"
+
+
+def _as_pair(numbers: Any) -> tuple[float, float]:
+    try:
+        first, second = (float(number) for number in numbers)
+    except (TypeError, ValueError):
+        return math.nan, math.nan
+    return first, second
+
+
+# ---- what every kind of field does ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Some cells of a field: the distinct keys in them, and which cell has which.
+
+    Parameters
+    ----------
+    distinct
+        (distinct,) what the cells hold, each once, in any order.
+    keys
+        (distinct,) what stands for each in the vocabulary.
+    n_filled
+        The number of cells that are not missing.
+    spread
+        Gives (cells,) from one id for each key; -1 where a cell has none.
+    row
+        (cells,) the row of each, or None where there is one cell for each row, in order.
+    values
+        (cells,) what the edges carry; None for ones.
+    """
+
+    distinct: pl.Series
+    keys: pl.Series
+    n_filled: int
+    spread: Callable[[Ids], Ids]
+    row: NDArray[np.int64] | None = None
+    values: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class Kind(ABC):
+    """How the cells of one field become features, and back.
+
+    Parameters
+    ----------
+    field
+        What the column is.
+    hash_key
+        The secret of a hashed field.
+    """
+
+    name: ClassVar[str]  # as `Field.kind` gives it
+    settings: ClassVar[tuple[str, ...]] = ()  # what of `Field` it uses beside name and kind
+    stores: ClassVar[Literal["value", "bucket"]] = "value"  # the vocabulary's column of its keys
+    states: ClassVar[tuple[str, ...]] = ()  # where a bundle's header keeps what it has learned
+
+    field: Field
+    hash_key: bytes | None = None
+
+    @classmethod
+    def takes(cls, dtype: pl.DataType) -> bool:
+        """Whether a column of this type is guessed to be of this kind."""
+        return False
+
+    # ---- cells -> keys -----------------------------------------------------------------------
+
+    def learn(self, table: Table) -> Self:
+        """Learn what must be known before cells have keys, once."""
+        return self
+
+    def read(self, table: Table) -> tuple[Cells, ...]:
+        """Read the field's column: one `Cells`, or one for each part of its cells."""
+        cells: tuple[Cells, ...] = table.recall(self.field.name, self, lambda: self._read(table))
+        return cells
+
+    @abstractmethod
+    def _read(self, table: Table) -> tuple[Cells, ...]: ...
+
+    def find_missing(self, table: Table) -> NDArray[np.int64]:
+        """The rows whose cell is missing."""
+        column = table.columns[self.field.name]
+        return np.flatnonzero(column.is_null().to_numpy()) if column.null_count() else _NO_ROWS
+
+    def order(self, distinct: pl.Series) -> pl.Series:
+        """The keys of new values, in the order in which they get ids."""
+        return distinct.sort()
+
+    @property
+    def has_values(self) -> bool:
+        """Whether its features carry values."""
+        return False
+
+    # ---- keys -> values ----------------------------------------------------------------------
+
+    def decode(self, key: Any) -> Value:
+        """The value that a key stands for."""
+        value: Value = key
+        return value
+
+    def keys_of(self, value: Any) -> pl.Series:
+        """The keys that a value may have, given as it stands in a cell or as `decode` gives it."""
+        return text_of(pl.Series([value]), self.field.name).drop_nulls()
+
+    @classmethod
+    def describe(cls, value: Any) -> str:
+        """Write a value for people."""
+        return str(value)
+
+    @classmethod
+    def quote(cls, value: Any) -> str:
+        """Write a value for people, as an example within a sentence."""
+        return reprlib.repr(value)
+
+    # ---- bundles -----------------------------------------------------------------------------
+
+    def state(self) -> tuple[str, Any] | None:
+        """What it has learned: one of `states`, and what JSON can hold."""
+        return None
+
+    def restore(self, name: str, state: Any) -> Self | None:
+        """The same with what `state` gave; None where it cannot have that."""
+        return None
+
+    def find_odd(self, keys: pl.Series) -> Any:
+        """The first key that the field cannot have; None where it can have all."""
+        return None
+
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+# ---- text ----------------------------------------------------------------------------------------
+
+
+def read_texts(
+    text: pl.Series, row: NDArray[np.int64] | None = None, hash_key: bytes | None = None
+) -> Cells:
+    """Cells that hold texts, null for none; a text is looked up and hashed once for all its cells.
+
+    Examples
+    --------
+    >>> cells = read_texts(pl.Series(["a", None, "b", "a"]))
+    >>> cells.keys.to_list(), cells.spread(np.array([7, 3])).tolist()
+    (['a', 'b'], [7, -1, 3, 7])
+    """
+    if len(text) > SMALL:
+        distinct = text.drop_nulls().unique()
+    else:
+        once = dict.fromkeys(text.to_list())
+        once.pop(None, None)
+        distinct = pl.Series(list(once), dtype=pl.String)
+    keys = distinct if hash_key is None else _hash(distinct, hash_key)
+    spread = partial(_spread_texts, text, distinct)
+    return Cells(distinct, keys, len(text) - text.null_count(), spread, row)
+
+
+def _spread_texts(text: pl.Series, distinct: pl.Series, ids: Ids) -> Ids:
+    if not len(ids):
+        return _no_ids(len(text))
+    if len(text) > SMALL:
+        new = pl.Series(ids, dtype=pl.Int32)
+        cells = text.replace_strict(distinct, new, default=-1, return_dtype=pl.Int32)
+        return np.array(cells.to_numpy(), dtype=np.int32)  # polars' own memory is read-only
+    id_of = dict(zip(distinct.to_list(), ids.tolist(), strict=True))
+    return np.array([id_of.get(text, -1) for text in text.to_list()], dtype=np.int32)
+
+
+class Text(Kind):
+    """Each value is a feature.
+
+    Examples
+    --------
+    >>> table = Table(2, {"job": pl.Series([1.0, 2.5])})
+    >>> (cells,) = Text(Field("job", "categorical")).read(table)
+    >>> cells.keys.to_list()
+    ['1', '2.5']
+    """
+
+    name = "categorical"
+    settings = ("hashed",)
+
+    @classmethod
+    def takes(cls, dtype: pl.DataType) -> bool:
+        """Any type: what no other kind takes is text."""
+        return True
+
+    def _read(self, table: Table) -> tuple[Cells, ...]:
+        name = self.field.name
+        return (read_texts(text_of(table.columns[name], name), hash_key=self.hash_key),)
+
+    def order(self, distinct: pl.Series) -> pl.Series:
+        """By text; hashed ones in an order that tells nothing of them, nor depends on the key."""
+        if self.hash_key is None:
+            return distinct.sort()
+        # WHY: ids follow this order.  By the keyed hash, the same seed would give another result.
+        return _hash(distinct.gather(_hash(distinct).arg_sort()), self.hash_key)
+
+    def keys_of(self, value: Any) -> pl.Series:
+        """The text, and its hash."""
+        text = super().keys_of(value)
+        return text if self.hash_key is None else pl.concat([text, _hash(text, self.hash_key)])
+
+    def find_odd(self, keys: pl.Series) -> Any:
+        """A text that is no hash."""
+        if self.hash_key is None:
+            return None
+        return next((key for key in keys if not _HASH.fullmatch(key)), None)
+
+
+_HASH_BYTES = 16
+_HASH = re.compile(rf"[0-9a-f]{{{2 * _HASH_BYTES}}}")
+
+
+def _hash(texts: pl.Series, key: bytes = b"") -> pl.Series:
+    """Hash each text with a key, which keeps the hashes from being looked up in a table of all."""
+    hashes = [
+        hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES, key=key).hexdigest()
+        for text in texts
+    ]
+    return pl.Series(texts.name, hashes, dtype=pl.String)
+
+
+class List(Text):
+    """A cell is a list, and each value in it is a feature.
+
+    Examples
+    --------
+    >>> table = Table(2, {"tags": pl.Series([["a", "b"], ["a"]])})
+    >>> (cells,) = List(Field("tags", "multivalued")).read(table)
+    >>> cells.row.tolist(), cells.spread(np.array([0, 1])).tolist()
+    ([0, 0, 1], [0, 1, 0])
+    """
+
+    name = "multivalued"
+
+    @classmethod
+    def takes(cls, dtype: pl.DataType) -> bool:
+        """Lists and arrays."""
+        return dtype in (pl.List, pl.Array)
+
+    def _read(self, table: Table) -> tuple[Cells, ...]:
+        row, values = elements_of(table.columns[self.field.name], self.field.name)
+        return (read_texts(text_of(values, self.field.name), row, self.hash_key),)
+
+
+# ---- numbers -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Where the buckets of a numeric field lie; they have equal width."""
+
+    state: ClassVar[str] = "edges"
+
+    at: Floats  # (buckets + 1,)
+
+    @property
+    def n_buckets(self) -> int:
+        """How many buckets there are."""
+        return len(self.at) - 1
+
+    @classmethod
+    def learn(cls, field: Field, numbers: Floats) -> Edges | None:
+        """Take the bounds that are declared, or those of the numbers; None where there is none.
+
+        Examples
+        --------
+        >>> Edges.learn(Field("age", "numeric", 2), np.array([0.0, 8.0])).at.tolist()
+        [0.0, 4.0, 8.0]
+        """
+        if field.bounds is not None:
+            return cls.cut(*field.bounds, field.n_buckets)
+        finite = np.isfinite(numbers)
+        if not finite.all():
+            raise InputError(
+                f"numeric field {field.name!r} holds {numbers[~finite][0]}, which leaves no edges "
+                "for its buckets; make it finite or missing."
+            )
+        return cls.cut(numbers.min(), numbers.max(), field.n_buckets) if len(numbers) else None
+
+    @classmethod
+    def cut(cls, low: float, high: float, n_buckets: int) -> Edges:
+        """Cut an interval into buckets; one of no width has one bucket."""
+        if low == high:
+            return cls(np.array([low, high], dtype=np.float64))
+        # WHY: the width of [-1e308, 1e308] is no float; that of a sixteenth of it is.
+        scale = 16.0 if max(abs(low), abs(high)) > 1e307 else 1.0
+        edges = np.linspace(low / scale, high / scale, n_buckets + 1) * scale
+        edges[0], edges[-1] = low, high
+        return cls(np.asarray(edges, dtype=np.float64))
+
+    def place(self, numbers: Floats) -> NDArray[np.int64]:
+        """(N,) the bucket of each; numbers beyond the edges fall into the first or the last.
+
+        Examples
+        --------
+        >>> Edges.cut(0.0, 8.0, 2).place(np.array([-1.0, 4.0, 8.0])).tolist()
+        [0, 1, 1]
+        """
+        # PAPER: "10 even buckets"; the maximum falls into the last one, not into an eleventh, which
+        # gives the paper's feature counts (test_datasets.py).
+        return np.searchsorted(self.at[1:-1], numbers, side="right")
+
+    def carry(self, numbers: Floats) -> None:
+        """No values: a bucket is there or not."""
+
+    def decode(self, bucket: int) -> tuple[float, float]:
+        """The lower and the upper end of a bucket."""
+        return float(self.at[bucket]), float(self.at[bucket + 1])
+
+    def to_json(self) -> list[float]:
+        """The edges."""
+        return [float(edge) for edge in self.at]
+
+    @classmethod
+    def from_json(cls, field: Field, numbers: Any) -> Edges | None:
+        """Read what `to_json` gave; None where the field cannot have these edges."""
+        at = np.array(numbers, dtype=np.float64)
+        fits = at.ndim == 1 and len(at) in (2, field.n_buckets + 1)
+        return cls(at) if fits and np.isfinite(at).all() and (at[1:] >= at[:-1]).all() else None
+
+
+_FARTHEST = 5.0  # standard deviations
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the feature of a numeric field with ``numeric="value"`` carries: (x - mean) / std."""
+
+    state: ClassVar[str] = "scales"
+    n_buckets: ClassVar[int] = 1
+
+    mean: float
+    std: float
+
+    @classmethod
+    def learn(cls, field: Field, numbers: Floats) -> Scale | None:
+        """Take the scale that is declared, or that of the finite numbers; None where none is.
+
+        Examples
+        --------
+        >>> field = Field("age", "numeric", numeric="value")
+        >>> Scale.learn(field, np.array([1.0, 3.0, np.inf]))
+        Scale(mean=2.0, std=1.0)
+        >>> Scale.learn(field, np.array([0.1, 0.1, 0.1]))
+        Scale(mean=0.1, std=1.0)
+        """
+        if field.scale is not None:
+            return cls(*field.scale)
+        # WHY: a sum depends on the order of its terms; the scale must not on that of the rows.
+        finite = np.sort(numbers[np.isfinite(numbers)])
+        if not len(finite):
+            return None
+        # WHY: rounding gives three times 0.1 a deviation of 1e-17, of which all else is far away.
+        if finite[0] == finite[-1]:
+            return cls(float(finite[0]), 1.0)
+        # WHY: the square of 1e200 is no float; dividing by a power of two loses no digit.
+        unit = float(np.ldexp(1.0, int(np.frexp(max(-finite[0], finite[-1]))[1]) - 1))
+        std = unit * float((finite / unit).std())
+        return cls(unit * float((finite / unit).mean()), std or 1.0)
+
+    def place(self, numbers: Floats) -> NDArray[np.int64]:
+        """(N,) zeros: there is one feature."""
+        return np.zeros(len(numbers), dtype=np.int64)
+
+    def carry(self, numbers: Floats) -> NDArray[np.float32]:
+        """(N,) standard deviations from the mean, at most 5, infinite numbers too.
+
+        Examples
+        --------
+        >>> Scale(2.0, 1.0).carry(np.array([3.0, -np.inf])).tolist()
+        [1.0, -5.0]
+        """
+        with np.errstate(over="ignore"):  # too large is infinite, and is clipped
+            steps = (numbers - self.mean) / self.std
+        return np.clip(steps, -_FARTHEST, _FARTHEST).astype(np.float32)
+
+    def decode(self, bucket: int) -> Scale:
+        """The scale itself."""
+        return self
+
+    def to_json(self) -> list[float]:
+        """Mean and deviation."""
+        return [self.mean, self.std]
+
+    @classmethod
+    def from_json(cls, field: Field, numbers: Any) -> Scale | None:
+        """Read what `to_json` gave; None where it is no scale."""
+        mean, std = (float(number) for number in numbers)
+        return cls(mean, std) if std > 0 and np.isfinite([mean, std]).all() else None
+
+
+Value = str | tuple[float, float] | Scale | None
+_MEASURES: dict[str, type[Edges] | type[Scale]] = {"buckets": Edges, "value": Scale}
+
+
+def read_numbers(numbers: Floats, measure: Edges | Scale | None) -> Cells:
+    """Cells that hold numbers, NaN for none; keys are the buckets in which they lie.
+
+    Examples
+    --------
+    >>> cells = read_numbers(np.array([7.5, np.nan, 1.0]), Edges.cut(0.0, 8.0, 2))
+    >>> cells.keys.to_list(), cells.spread(np.array([5, 6])).tolist()
+    ([0, 1], [6, -1, 5])
+    """
+    missing = np.isnan(numbers)
+    filled = numbers[~missing] if missing.any() else numbers
+    bucket = _NO_ROWS if measure is None else measure.place(filled)
+    there = np.flatnonzero(np.bincount(bucket)).astype(np.int32)
+
+    def spread(ids: Ids) -> Ids:
+        if not len(there):
+            return _no_ids(len(numbers))
+        id_of = np.empty(there[-1] + 1, dtype=np.int32)
+        id_of[there] = ids
+        if len(filled) == len(numbers):
+            return id_of[bucket]
+        cells = _no_ids(len(numbers))
+        cells[~missing] = id_of[bucket]
+        return cells
+
+    values = None if measure is None else measure.carry(numbers)
+    if values is not None:
+        values[missing] = 1.0
+    keys = pl.Series(there)
+    return Cells(keys, keys, len(filled), spread, values=values)
+
+
+def _no_ids(n_cells: int) -> Ids:
+    return np.full(n_cells, -1, dtype=np.int32)
+
+
+@dataclass(frozen=True)
+class Number(Kind):
+    """Each bucket is a feature, or the number itself is one, which carries a value.
+
+    `measure` says where the buckets lie or how the number is standardised; it is learned once, from
+    the rows in which the field is first met, and is None until a number is seen.
+
+    Examples
+    --------
+    >>> table = Table(2, {"age": pl.Series([0.0, 10.0])})
+    >>> age = Number(Field("age", "numeric")).learn(table)
+    >>> age.read(table)[0].keys.to_list(), age.decode(9)
+    ([0, 9], (9.0, 10.0))
+    """
+
+    name = "numeric"
+    settings = ("n_buckets", "bounds", "numeric", "scale")
+    stores = "bucket"
+    states = ("edges", "scales")
+
+    measure: Edges | Scale | None = None
+
+    @classmethod
+    def takes(cls, dtype: pl.DataType) -> bool:
+        """Numbers and durations."""
+        return dtype.is_numeric() or dtype == pl.Duration
+
+    def learn(self, table: Table) -> Self:
+        """Learn the edges or the scale, unless they are known."""
+        if self.measure is not None:
+            return self
+        numbers = self._numbers(table)
+        measure = self._measure_type.learn(self.field, numbers[~np.isnan(numbers)])
+        return self if measure is None else replace(self, measure=measure)
+
+    @property
+    def _measure_type(self) -> type[Edges] | type[Scale]:
+        return _MEASURES[self.field.numeric]
+
+    def _numbers(self, table: Table) -> Floats:
+        """(N,) NaN where missing."""
+        name = self.field.name
+        numbers: Floats = table.recall(
+            name, "numbers", lambda: numbers_of(table.columns[name], name).to_numpy()
+        )
+        return numbers
+
+    def _read(self, table: Table) -> tuple[Cells, ...]:
+        return (read_numbers(self._numbers(table), self.measure),)
+
+    def find_missing(self, table: Table) -> NDArray[np.int64]:
+        """The rows without a number."""
+        return np.flatnonzero(np.isnan(self._numbers(table)))
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the number itself is the feature."""
+        return self.field.numeric == "value"
+
+    def decode(self, key: Any) -> Value:
+        """(low, high) of a bucket, or the scale."""
+        return None if self.measure is None else self.measure.decode(key)
+
+    def keys_of(self, value: Any) -> pl.Series:
+        """The bucket of a number."""
+        number = value[0] if isinstance(value, tuple) else value
+        column = pl.Series([number.mean if isinstance(number, Scale) else number], strict=False)
+        return self._read(Table(1, {self.field.name: column}))[0].keys
+
+    @classmethod
+    def describe(cls, value: Any) -> str:
+        """An interval, or what is known of the number."""
+        if isinstance(value, Scale):
+            return f"a number (mean {value.mean:g}, deviation {value.std:g})"
+        return f"{value[0]:g} to {value[1]:g}"
+
+    @classmethod
+    def quote(cls, value: Any) -> str:
+        """An interval, or that it is a number."""
+        return "a number" if isinstance(value, Scale) else cls.describe(value)
+
+    def state(self) -> tuple[str, Any] | None:
+        """The edges or the scale."""
+        return None if self.measure is None else (self.measure.state, self.measure.to_json())
+
+    def restore(self, name: str, state: Any) -> Self | None:
+        """The same with edges or a scale."""
+        if name != self._measure_type.state:
+            return None
+        measure = self._measure_type.from_json(self.field, state)
+        return None if measure is None else replace(self, measure=measure)
+
+    def find_odd(self, keys: pl.Series) -> Any:
+        """A number that is no bucket's."""
+        n_buckets = 0 if self.measure is None else self.measure.n_buckets
+        return next((key for key in keys if not 0 <= key < n_buckets), None)
+
+
+# ---- dates ---------------------------------------------------------------------------------------
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+# All values that a datetime field can have, in the order of their ids.
+_ALL_PARTS: tuple[str, ...] = (
+    *(f"hour {hour}" for hour in range(24)),
+    *(f"weekday {day}" for day in _DAYS),
+    *(f"month {month}" for month in range(1, 13)),
+)
+_ZONE = r"^(.*\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)\s*(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$"
+_T_BETWEEN = r"^(\d{4}-\d{2}-\d{2})[Tt]"
+
+
+class Date(Kind):
+    """The hour, the weekday and the month are features: a bounded vocabulary, no timestamp is new.
+
+    The clock is the one on the wall of the value's own time zone.  A date has no hour and a time
+    only an hour.  Text must be in ISO form.
+
+    Examples
+    --------
+    >>> table = Table(1, {"seen": pl.Series(["2024-03-05T07:30+02:00"])})
+    >>> [part.keys.to_list() for part in Date(Field("seen", "datetime")).read(table)]
+    [['hour 7'], ['weekday Tue'], ['month 3']]
+    """
+
+    name = "datetime"
+
+    @classmethod
+    def takes(cls, dtype: pl.DataType) -> bool:
+        """Dates, times, and both in one."""
+        return dtype.base_type() in _PARTS_OF
+
+    def _read(self, table: Table) -> tuple[Cells, ...]:
+        return tuple(read_texts(part) for part in self._parts(table.columns[self.field.name]))
+
+    def order(self, distinct: pl.Series) -> pl.Series:
+        """Hours, weekdays, months, each as the clock and the calendar have them."""
+        there = set(distinct.to_list())
+        return pl.Series([part for part in _ALL_PARTS if part in there], dtype=pl.String)
+
+    def find_odd(self, keys: pl.Series) -> Any:
+        """What is no hour, weekday or month."""
+        return next((key for key in keys if key not in _ALL_PARTS), None)
+
+    def _parts(self, column: pl.Series) -> list[pl.Series]:
+        """The texts of each part; null where a cell has none."""
+        dtype = column.dtype
+        if column.null_count() == len(column):
+            return [pl.Series([None], dtype=pl.String).new_from_index(0, len(column))]
+        if self.takes(dtype):
+            return [part(column) for part in _PARTS_OF[dtype.base_type()]]
+        if dtype in (pl.String, pl.Categorical, pl.Enum):
+            return self._parts_of_text(column.cast(pl.String))
+        raise InputError(
+            f"datetime field {self.field.name!r} holds values of type {dtype}; give dates, times "
+            "or ISO text, or declare it numeric."
+        )
+
+    def _parts_of_text(self, text: pl.Series) -> list[pl.Series]:
+        # WHY: polars would turn "07:00+02:00" into 05:00 UTC; the wall shows 7.
+        bare = text.str.strip_chars().str.replace(_ZONE, "${1}").str.replace(_T_BETWEEN, "${1} ")
+        moment = _parse(
+            bare,
+            lambda t: t.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False),
+            lambda t: t.str.to_datetime("%Y-%m-%d %H:%M", time_unit="us", strict=False),
+        )
+        date = bare.str.to_date("%Y-%m-%d", strict=False)
+        clock = _parse(
+            bare,
+            lambda t: t.str.to_time("%H:%M:%S%.f", strict=False),
+            lambda t: t.str.to_time("%H:%M", strict=False),
+        )
+        bad = text.is_not_null() & moment.is_null() & date.is_null() & clock.is_null()
+        if bad.any():
+            raise InputError(
+                f"datetime field {self.field.name!r} holds {text.filter(bad)[0]!r}; give dates and "
+                "times in ISO form, e.g. 2024-03-05 or 2024-03-05T07:30, or declare it categorical."
+            )
+        day = moment.cast(pl.Date).zip_with(moment.is_not_null(), date)
+        hour = _hour(moment).zip_with(moment.is_not_null(), _hour(clock))
+        return [hour, _weekday(day), _month(day)]
+
+
+def _hour(column: pl.Series) -> pl.Series:
+    return "hour " + column.dt.hour().cast(pl.String)
+
+
+def _weekday(column: pl.Series) -> pl.Series:
+    numbers = column.dt.weekday()  # 1 is Monday
+    return "weekday " + numbers.replace_strict(range(1, 8), _DAYS, return_dtype=pl.String)
+
+
+def _month(column: pl.Series) -> pl.Series:
+    return "month " + column.dt.month().cast(pl.String)
+
+
+_PARTS_OF: dict[type[pl.DataType], tuple[Callable[[pl.Series], pl.Series], ...]] = {
+    pl.Time: (_hour,),
+    pl.Date: (_weekday, _month),
+    pl.Datetime: (_hour, _weekday, _month),
+}
+
+
+def _parse(text: pl.Series, *ways: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """Parse in the first way that works, cell by cell."""
+    parsed = ways[0](text)
+    for parse in ways[1:]:
+        if parsed.null_count():
+            parsed = parsed.zip_with(parsed.is_not_null(), parse(text))
+    return parsed
+
+
+# Every kind of field; the last ones are asked first whether a column is theirs.
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Text, Number, List, Date)}

@@ -1,0 +1,154 @@
+"""Signatures that are read from source, and the flags of `openfate fit` that come from them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from openfate.cli import read_signature
+from openfate.cli.signature import REQUIRED
+
+PLAN = '''
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import torch_that_is_not_there as torch
+from {package}.words import METHODS, Word
+
+if TYPE_CHECKING:
+    from {package}.words import Masking
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan.
+
+    Parameters
+    ----------
+    out
+        Folder of the results.
+    trials
+        Seeds 0 .. trials - 1.
+    """
+
+    out: Path
+    trials: int = 5
+
+@dataclass
+class Study(Plan):
+    """A study of methods.
+
+    More of it.
+
+    Parameters
+    ----------
+    trials : int
+        How many ``times``.
+    methods, masking
+        What is compared,
+        and how.
+
+    Examples
+    --------
+    >>> Study()
+    """
+
+    methods: tuple[Word, ...] = METHODS
+    masking: Masking | None = None
+    seeds: tuple[int, ...] = field(default_factory=tuple)
+    device: torch.device = "cpu"
+    rows: int = 4 * 10**6
+    search: bool = False
+'''
+
+WORDS = """
+from typing import Literal
+
+Word = str
+Masking = Literal["k_shot", "n_fold"]
+METHODS = ("base", "fate")
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package that cannot be imported: its source can be read."""
+    name = f"plans_{tmp_path.name.replace('-', '_')}"
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "__init__.py").write_text(f"from {name}.study import Study\n")
+    (folder / "study.py").write_text(PLAN.format(package=name))
+    (folder / "words.py").write_text(WORDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    assert name not in sys.modules
+
+
+def test_a_dataclass_is_read_without_importing_it(package):
+    study = read_signature(f"{package}:Study", ("device",))
+    assert (study.name, study.summary) == ("Study", "A study of methods.\n\nMore of it.")
+    found = {p.name: (p.type, p.default, p.help) for p in study.parameters}
+    assert found == {
+        "out": (Path, REQUIRED, "Folder of the results."),
+        "trials": (int, 5, "How many `times`."),
+        "methods": (tuple[str, ...], ("base", "fate"), "What is compared, and how."),
+        "masking": (Literal["k_shot", "n_fold"] | None, None, "See --methods."),
+        "seeds": (tuple[int, ...], (), ""),
+        "rows": (int, 4_000_000, ""),
+        "search": (bool, False, ""),
+    }
+
+
+def test_what_another_package_defines_is_some_object(package):
+    (device,) = (p for p in read_signature(f"{package}:Study").parameters if p.name == "device")
+    assert (device.type, device.default) == (object, "cpu")
+
+
+def test_what_cannot_be_read_is_named(package, tmp_path):
+    with pytest.raises(TypeError, match=r"does not define Studie"):
+        read_signature(f"{package}:Studie")
+    (tmp_path / package / "words.py").write_text("Word = Masking = str\nMETHODS = tuple(made())\n")
+    with pytest.raises(TypeError, match=r"words: tuple\(made\(\)\) cannot be read without"):
+        read_signature(f"{package}.study:Study")
+
+
+@pytest.mark.parametrize("name", ["FATEClassifier", "FATERegressor"])
+def test_an_estimator_is_read_as_it_is(name):
+    import openfate
+
+    estimator = getattr(openfate, name)
+    read = {p.name: p for p in read_signature(f"openfate.estimators:{name}").parameters}
+    real = inspect.signature(estimator).parameters
+    assert {p.name: p.default for p in read.values()} == {p.name: p.default for p in real.values()}
+    module = sys.modules[estimator.__module__]
+    hints = typing.get_type_hints(estimator.__init__, vars(module))
+    for parameter in ("strategy", "backbone", "width", "hidden", "exclude", "tensorboard", "lr"):
+        assert read[parameter].type == hints[parameter]
+    assert read["hidden"].type == Sequence[int] | None
+    assert all(parameter.help for parameter in read.values())
+
+
+def test_a_dataclass_of_the_library_is_read_as_it_is():
+    from openfate.training import Settings
+
+    read = {p.name: p.default for p in read_signature("openfate.training:Settings").parameters}
+    assert read == {field.name: field.default for field in fields(Settings)}
+
+
+def test_every_parameter_of_the_estimators_is_a_flag_of_fit(openfate):
+    from openfate import FATEClassifier, FATERegressor
+
+    text = openfate("fit", "--help")
+    known = {**FATEClassifier().get_params(), **FATERegressor().get_params()}
+    by_hand = {"schema": "kinds", "random_state": "seed", "callback": "json", "progress": "json"}
+    for name in known:
+        assert f"  --{by_hand.get(name, name).replace('_', '-')}" in text
