@@ -8,7 +8,6 @@ B rows of a batch, d fields.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from openfate.errors import DataFileError, InputError
 from openfate.files import writing
-from openfate.records import Between, Shape, fault
+from openfate.records import Between, Shape, read_record
 from openfate.table.blocks import Codes, Parts, add_entry, read_journal
 from openfate.table.ids import FieldIds, Progress
 from openfate.table.logs import LABELS
@@ -204,24 +203,21 @@ run `openfate prepare`.
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
     try:
-        manifest = json.loads(path.read_text())
+        manifest: dict[str, Any] = read_record(
+            folder / "manifest.json", _shape, "prepare it again, overwriting it"
+        )
     except FileNotFoundError:
         raise DataFileError(
             f"{folder}: no prepared data here (manifest.json is missing); run `openfate prepare`."
         ) from None
-    except (OSError, ValueError) as error:
-        raise DataFileError(f"{path}: cannot be read ({error}).") from None
-    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
-        raise DataFileError(
-            f"{path}: not a manifest of prepared data of version {VERSION}; "
-            "run `openfate prepare` again."
-        )
-    wrong = fault(manifest, _MANIFEST)
-    if wrong is not None:
-        raise DataFileError(f"{path}: {wrong}; prepare it again, overwriting it.")
     return manifest
+
+
+def _shape(content: Any) -> Shape:
+    """What is relied on; of another version, that it is another."""
+    is_ours = isinstance(content, dict) and content.get("version") == VERSION
+    return _MANIFEST if is_ours else {"version": Between(VERSION, VERSION)}
 
 
 # ---- writing -----------------------------------------------------------------------------------
