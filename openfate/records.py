@@ -9,16 +9,19 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import platform
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from openfate.errors import DataFileError
 
-__all__ = ["Between", "Shape", "fault", "read_record"]
+__all__ = ["Between", "Shape", "fault", "read_record", "versions"]
 
 # A type: str, int, bool, float (any finite number), dict, or object (anything at all).
 # A string: itself.  A tuple: one of these; with None among them, null or nothing at all too.
@@ -84,6 +87,21 @@ def read_record(path: Path, shape: Shape, remedy: str) -> Any:
     if wrong is not None:
         raise DataFileError(f"{path}: {wrong}; {remedy}.")
     return content
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """The software and machine behind a number; packages that are not installed are left out.
+
+    Examples
+    --------
+    >>> list(versions("numpy", "no-such-package"))
+    ['numpy', 'python', 'machine']
+    """
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return {**found, "python": platform.python_version(), "machine": platform.machine()}
 
 
 def _faults(key: str, content: Any, shape: Shape) -> Iterator[str]:

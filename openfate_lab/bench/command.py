@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -20,17 +19,17 @@ from typing import Any, cast
 import torch
 
 from openfate.errors import InputError, OpenFATEError
-from openfate_lab.bench.cases import CASES, Bench, Case, cases_of
+from openfate_lab.bench.cases import CASES, Bench, cases_of, milliseconds
 from openfate_lab.bench.epoch import bench_epoch
 from openfate_lab.bench.floor import Peaks
 from openfate_lab.bench.memory import peak_bytes, print_memory
 from openfate_lab.bench.record import (
     about,
     check_at_least,
-    check_device,
     check_out,
     megabytes,
     tell,
+    use_device,
     write_result,
 )
 from openfate_lab.bench.scale import bench_scale, describe_scale
@@ -61,7 +60,7 @@ def bench_sides(
     device
         "cpu" or "cuda"; cases are made for one of them.
     """
-    check_device(device)
+    use_device(device)
     check_at_least(1, repeats=repeats, threads=threads)
     cases = cases_of(device) if cases is None else cases
     _check_cases(cases, device)
@@ -70,9 +69,6 @@ def bench_sides(
             "the peer needs torch_geometric: pip install 'openfate[peers]' -c constraints.txt."
         )
     torch.set_num_threads(threads)
-    if device == "cuda":  # for both sides
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
     peaks = Peaks.measure(device)
     rows = []
     for number, name in enumerate(cases, 1):
@@ -96,35 +92,21 @@ def _check_cases(cases: Sequence[str], device: str) -> None:
 
 def _bench_case(name: str, bench: Bench, repeats: int, peaks: Peaks) -> dict[str, Any]:
     case = CASES[name]
-    ms = _milliseconds(case, bench, repeats)
+    ms = milliseconds(case.sides(bench), repeats)
     row: dict[str, Any] = {"case": name, "ours": round(ms["ours"], 3), "peer": round(ms["peer"], 3)}
     row |= {"peer_name": "PyTorch Geometric", "unit": case.unit(bench)}
     row["ratio"] = round(ms["peer"] / ms["ours"], 2)
-    if "ours_same_mlp" in ms:
-        row["ours_same_mlp"] = round(ms["ours_same_mlp"], 3)
-        row["ratio_same_mlp"] = round(ms["peer"] / ms["ours_same_mlp"], 2)
+    for variant in ms.keys() - {"ours", "peer"}:
+        row[variant] = round(ms[variant], 3)
+        row[variant.replace("ours", "ratio")] = round(ms["peer"] / ms[variant], 2)
     row |= {f"{side}_bytes": peak_bytes(case, bench, side) for side in ("ours", "peer")}
     parts = case.parts(bench)
-    floors = {part: floor.milliseconds(peaks) for part, floor in case.floors(bench).items()}
-    reached = {part: _round(floors[part] / parts[part]) for part in floors if parts.get(part)}
+    reached = {
+        part: float(f"{floor.milliseconds(peaks) / parts[part]:.2g}")
+        for part, floor in case.floors(bench).items()
+        if parts.get(part)
+    }
     return {**row, "parts": parts, "floor_fraction": reached}
-
-
-def _milliseconds(case: Case, bench: Bench, repeats: int) -> dict[str, float]:
-    """The median time of each side."""
-    sides = case.sides(bench)
-    times: dict[str, list[float]] = {side: [] for side in sides}
-    for run, _ in sides.values():
-        run(1)  # warm up
-    for _ in range(repeats):  # in turn: a machine that grows busy slows them all down
-        for side, (run, n_times) in sides.items():
-            times[side] += run(n_times)
-    return {side: statistics.median(seconds) * 1e3 for side, seconds in times.items()}
-
-
-def _round(share: float) -> float:
-    """Two digits."""
-    return float(f"{share:.2g}")
 
 
 # ---- command line --------------------------------------------------------------------------
@@ -198,7 +180,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _numbers(flag: str, text: str | None) -> list[int] | None:
-    """Whole numbers with commas between them; 1e5 is one."""
+    """Integers with commas between them; 1e5 is one."""
     if text is None:
         return None
     try:
@@ -207,7 +189,7 @@ def _numbers(flag: str, text: str | None) -> list[int] | None:
             return [int(n) for n in numbers]
     except (ValueError, OverflowError):
         pass
-    raise InputError(f"{flag} {text}: give whole numbers from 1 with commas between them.")
+    raise InputError(f"{flag} {text}: give integers from 1 with commas between them.")
 
 
 def _parser() -> argparse.ArgumentParser:
