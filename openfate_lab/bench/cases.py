@@ -23,14 +23,8 @@ from openfate.graph import Bipartite
 from openfate.models import FATE, GCN, MLP, Backbone, GraphSAGE
 from openfate.table import MultiHot
 from openfate.training import Settings, k_shot, predict_batches, train
+from openfate_lab.bench import parts
 from openfate_lab.bench.floor import Floor, clicks_floor, table_floor
-from openfate_lab.bench.parts import (
-    click_parts,
-    click_prediction_parts,
-    kernel_parts,
-    table_parts,
-    table_prediction_parts,
-)
 from openfate_lab.bench.record import now
 
 __all__ = ["CASES", "Bench", "Case", "ClickCase", "Side", "UciCase", "cases_of", "milliseconds"]
@@ -134,8 +128,8 @@ class UciCase:
     def parts(self, bench: Bench = "train") -> dict[str, float]:
         """Milliseconds of each part of ours."""
         if bench == "infer":
-            return table_prediction_parts(self.model().eval(), self.later_rows())
-        return table_parts(self.model(), *self.table())
+            return parts.table_prediction_parts(self.model().eval(), self.later_rows())
+        return parts.table_parts(self.model(), *self.table())
 
     def floors(self, bench: Bench = "train") -> dict[str, Floor]:
         """The least that each part must do."""
@@ -266,11 +260,11 @@ class ClickCase:
         if self.device == "cuda":
             run, n_batches = self.ours(bench), 6
             run(1)
-            return kernel_parts(lambda: run(n_batches - self.n_warm), n_batches)
+            return parts.kernel_parts(lambda: run(n_batches - self.n_warm), n_batches)
         rows = list(itertools.islice(self.batches(), 3))
         if bench == "infer":
-            return click_prediction_parts(self.model(), rows)
-        return click_parts(self.model(), rows, self.n_kept, self.n_draws)
+            return parts.click_prediction_parts(self.model(), rows)
+        return parts.click_parts(self.model(), rows, self.n_kept, self.n_draws)
 
     def floors(self, bench: Bench = "train") -> dict[str, Floor]:
         """The least that each part must do."""

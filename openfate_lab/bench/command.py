@@ -19,19 +19,11 @@ from typing import Any, cast
 import torch
 
 from openfate.errors import InputError, OpenFATEError
+from openfate_lab.bench import record
 from openfate_lab.bench.cases import CASES, Bench, cases_of, milliseconds
 from openfate_lab.bench.epoch import bench_epoch
 from openfate_lab.bench.floor import Peaks
 from openfate_lab.bench.memory import peak_bytes, print_memory
-from openfate_lab.bench.record import (
-    about,
-    check_at_least,
-    check_out,
-    megabytes,
-    tell,
-    use_device,
-    write_result,
-)
 from openfate_lab.bench.scale import bench_scale, describe_scale
 
 __all__ = ["CASES", "bench_sides", "describe", "main"]
@@ -60,8 +52,8 @@ def bench_sides(
     device
         "cpu" or "cuda"; cases are made for one of them.
     """
-    use_device(device)
-    check_at_least(1, repeats=repeats, threads=threads)
+    record.use_device(device)
+    record.check_at_least(1, repeats=repeats, threads=threads)
     cases = cases_of(device) if cases is None else cases
     _check_cases(cases, device)
     if find_spec("torch_geometric") is None:
@@ -72,10 +64,10 @@ def bench_sides(
     peaks = Peaks.measure(device)
     rows = []
     for number, name in enumerate(cases, 1):
-        tell(f"{bench} {number} of {len(cases)}: {name}")
+        record.tell(f"{bench} {number} of {len(cases)}: {name}")
         rows.append(_bench_case(name, bench, repeats, peaks))
     found = {"bytes_per_second": round(peaks.bytes_per_second), "flops": round(peaks.flops)}
-    return {"bench": bench, **about(device), "peaks": found, "rows": rows}
+    return {"bench": bench, **record.about(device), "peaks": found, "rows": rows}
 
 
 def _check_cases(cases: Sequence[str], device: str) -> None:
@@ -118,7 +110,7 @@ def describe(result: dict[str, Any]) -> str:
     """The result as a few lines of text."""
     lines = [f"{'case':<12} {'ours':>9} {'peer':>9} {'ratio':>6}   memory, ours / peer"]
     for row in result["rows"]:
-        memory = " / ".join(megabytes(row[key]) for key in ("ours_bytes", "peer_bytes"))
+        memory = " / ".join(record.megabytes(row[key]) for key in ("ours_bytes", "peer_bytes"))
         figures = f"{row['ours']:>9.1f} {row['peer']:>9.1f} {row['ratio']:>6.1f}"
         lines.append(f"{row['case']:<12} {figures}   {memory}   {row['unit']}")
         if "ratio_same_mlp" in row:
@@ -145,10 +137,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "memory":
             torch.set_num_threads(options.threads)
             return print_memory(options.case, options.bench, options.side)
-        check_out(options.out)
+        record.check_out(options.out)
         result = _measure(options)
         if options.out is not None:
-            print(write_result(result, options.out), file=sys.stderr)
+            print(record.write_result(result, options.out), file=sys.stderr)
     except OpenFATEError as error:
         print(f"openfate: {error}", file=sys.stderr)
         return 2
@@ -233,7 +225,3 @@ def _add_common(parser: argparse.ArgumentParser, device: str) -> None:
     parser.add_argument("--device", default=device, help=f"cpu or cuda {_DEFAULT}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", type=Path, help="a .json file, or a folder for one")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -164,21 +164,20 @@ def click_prediction_parts(model: FATE, rows: Rows) -> dict[str, float]:
 
 def kernel_parts(run: Callable[[], object], n_batches: int) -> dict[str, float]:
     """Milliseconds that kernels on a GPU take for one of the mini-batches of a run, by part."""
-    total: dict[str, float] = {}
-    for name, ms, _ in kernel_times(run):
-        part = part_of(name).split(",")[0]
-        total[part] = total.get(part, 0.0) + ms
-    return {part: round(ms / n_batches, 3) for part, ms in total.items()}
-
-
-def kernel_times(run: Callable[[], object]) -> list[tuple[str, float, int]]:
-    """Name, milliseconds and calls of all kernels of a run, the longest first."""
     with warnings.catch_warnings():
         # Torch warns that a profile of several cycles forgets all but the last; this one has one.
         warnings.filterwarnings("ignore", "Warning: Profiler clears events", UserWarning)
         with profile(activities=[ProfilerActivity.CUDA]) as told:
             run()
-            torch.cuda.synchronize()
+    total: dict[str, float] = {}
+    for name, ms, _ in kernel_times(told):
+        part = part_of(name).split(",")[0]
+        total[part] = total.get(part, 0.0) + ms
+    return {part: round(ms / n_batches, 3) for part, ms in total.items()}
+
+
+def kernel_times(told: profile) -> list[tuple[str, float, int]]:
+    """Name, milliseconds and calls of the kernels of a profile, the longest first."""
     found = [(e.key, e.self_device_time_total / 1e3, e.count) for e in told.key_averages()]
     return sorted((kernel for kernel in found if kernel[1] > 0), key=lambda kernel: -kernel[1])
 

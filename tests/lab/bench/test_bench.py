@@ -451,9 +451,11 @@ def test_half_of_the_features_of_later_rows_are_new():
     assert (X.ids >= case.n_features).mean() == pytest.approx(0.5, abs=0.1)
 
 
-def test_an_unknown_case_is_refused(capsys):
-    assert bench.main(["train", "--cases", "robot"]) == 2
-    assert f"case 'robot' is unknown: choose from {', '.join(CASES)}." in capsys.readouterr().err
+def test_an_unknown_case_is_refused_and_the_process_says_so():
+    command = [sys.executable, "-m", "openfate_lab.bench", "train", "--cases", "robot"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"openfate: case 'robot' is unknown: choose from {', '.join(CASES)}.\n"
 
 
 def test_bench_needs_only_torch_and_numpy():
