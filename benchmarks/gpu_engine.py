@@ -8,7 +8,6 @@ A mini-batch is 5 steps of k-shot (k = 24) and one of the extrapolator.  All sid
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import statistics
@@ -23,8 +22,9 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
 from openfate.models import FATE, MLP, GraphSAGE
-from openfate.training import StreamSettings, k_shot, predict_stream, train_stream
-from openfate_lab.bench.parts import KERNELS, part_of
+from openfate.training import Settings, k_shot, predict_batches, train
+from openfate_lab.bench.memory import forget_peak
+from openfate_lab.bench.parts import KERNELS, kernel_times, part_of
 from openfate_lab.bench.pyg_twin import CtrTwin
 from openfate_lab.bench.record import about
 
@@ -56,20 +56,12 @@ def model(dropout: float = 0.5) -> FATE:
     return FATE(D, net, GraphSAGE(WIDTH), recompose="all").cuda()
 
 
-def clean() -> int:
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    return torch.cuda.memory_allocated()
-
-
 def kernels(work: Callable[[], None]) -> list[tuple[str, float, int]]:
     """Name, milliseconds and calls of all kernels."""
     with profiler(activities=[ProfilerActivity.CUDA]) as p:
         work()
         torch.cuda.synchronize()
-    rows = [(e.key, e.self_device_time_total / 1e3, e.count) for e in p.key_averages()]
-    return sorted((row for row in rows if row[1] > 0), key=lambda row: -row[1])
+    return kernel_times(p)
 
 
 def parts(rows: list[tuple[str, float, int]], n: int) -> dict[str, float]:
@@ -96,13 +88,13 @@ def floors(B: int, U: int) -> dict[str, float]:
 
 
 def train_ours(batches, n: int, profile: bool, **change) -> dict:
-    before = clean()
-    settings = StreamSettings(n_kept=24, n_draws=STEPS, n_ahead=0, **change)
+    before = forget_peak()
+    settings = Settings.clicks(n_kept=24, n_draws=STEPS, n_ahead=0, **change)
     ends: list[float] = []
     made = model()
     source = [batches[i % len(batches)] for i in range(n + 4)]
-    train_stream(
-        made, lambda epoch: source, settings, device="cuda",
+    train(
+        made, lambda epoch: source, settings=settings, device="cuda",
         on_step=lambda _: ends.append(time.perf_counter()),
     )  # fmt: skip
     took = [1e3 * (b - a) for a, b in itertools.pairwise(ends)][3:]
@@ -121,9 +113,8 @@ def train_ours(batches, n: int, profile: bool, **change) -> dict:
                 state["p"].stop()
 
         eight = [batches[i % len(batches)] for i in range(8)]
-        train_stream(made, lambda epoch: eight, settings, device="cuda", on_step=on_step)
-        rows = [(e.key, e.self_device_time_total / 1e3, e.count) for e in state["p"].key_averages()]
-        rows = sorted((r for r in rows if r[1] > 0), key=lambda r: -r[1])
+        train(made, lambda epoch: eight, settings=settings, device="cuda", on_step=on_step)
+        rows = kernel_times(state["p"])
         row["parts_ms"] = parts(rows, 4)
         row["busy_ms"] = sum(row["parts_ms"].values())
         U = len(batches[0][0].unique())
@@ -135,14 +126,14 @@ def train_ours(batches, n: int, profile: bool, **change) -> dict:
 
 def infer_ours(batches, n: int, engine: str) -> dict:
     made, source = model().eval(), [batches[i % len(batches)] for i in range(n + 4)]
-    before, ends = clean(), []
-    for _ in predict_stream(made, source, device="cuda", engine=engine):
+    before, ends = forget_peak(), []
+    for _ in predict_batches(made, source, device="cuda", engine=engine):
         ends.append(time.perf_counter())
     took = [1e3 * (b - a) for a, b in itertools.pairwise(ends)][3:-1]
     row = {"ms": statistics.median(took)}
     row["peak_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
     if engine == "fused":
-        rows = kernels(lambda: list(predict_stream(made, source, device="cuda", engine=engine)))
+        rows = kernels(lambda: list(predict_batches(made, source, device="cuda", engine=engine)))
         row["parts_ms"] = parts(rows, len(source))
         row["busy_ms"] = sum(row["parts_ms"].values())
         row["kernels"] = [(k[:60], ms / len(source), c) for k, ms, c in rows[:16]]
@@ -150,7 +141,7 @@ def infer_ours(batches, n: int, engine: str) -> dict:
 
 
 def twin_row(batches, n: int) -> tuple[dict, dict]:
-    before = clean()
+    before = forget_peak()
     field_of = torch.repeat_interleave(torch.arange(FIELDS, device="cuda"), sizes().long())
     twin, rng = CtrTwin(field_of), torch.Generator().manual_seed(0)
     rows = [(ids.long(), y) for ids, y in batches]

@@ -2,13 +2,15 @@
 
 Tables are generated with the shape of the data set that a case is named after: nothing has to be
 downloaded.  A side is a function that trains or predicts n times, an epoch or a mini-batch, and
-returns the seconds of each.
+returns the seconds of each.  A new case is an entry of `CASES`; a new kind of case is a dataclass
+with the methods of `UciCase` that `Case` names.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,18 +22,12 @@ from torch import Tensor
 from openfate.graph import Bipartite
 from openfate.models import FATE, GCN, MLP, Backbone, GraphSAGE
 from openfate.table import MultiHot
-from openfate.training import Settings, StreamSettings, k_shot, predict_stream, train, train_stream
+from openfate.training import Settings, k_shot, predict_batches, train
+from openfate_lab.bench import parts
 from openfate_lab.bench.floor import Floor, clicks_floor, table_floor
-from openfate_lab.bench.parts import (
-    click_parts,
-    click_prediction_parts,
-    kernel_parts,
-    table_parts,
-    table_prediction_parts,
-)
 from openfate_lab.bench.record import now
 
-__all__ = ["CASES", "Bench", "Case", "ClickCase", "Side", "Sides", "UciCase", "cases_of"]
+__all__ = ["CASES", "Bench", "Case", "ClickCase", "Side", "UciCase", "cases_of", "milliseconds"]
 
 Bench = Literal["train", "infer"]
 Side = Callable[[int], list[float]]
@@ -132,8 +128,8 @@ class UciCase:
     def parts(self, bench: Bench = "train") -> dict[str, float]:
         """Milliseconds of each part of ours."""
         if bench == "infer":
-            return table_prediction_parts(self.model().eval(), self.later_rows())
-        return table_parts(self.model(), *self.table())
+            return parts.table_prediction_parts(self.model().eval(), self.later_rows())
+        return parts.table_parts(self.model(), *self.table())
 
     def floors(self, bench: Bench = "train") -> dict[str, Floor]:
         """The least that each part must do."""
@@ -155,7 +151,7 @@ class ClickCase:
     n_features: int = 2_650_000
     n_kept: int = 24
     n_draws: int = 5
-    hidden: tuple[int, int] = (400, 400)
+    hidden: Sequence[int] = (400, 400)
     device: str = "cpu"
 
     def unit(self, bench: Bench) -> str:
@@ -209,10 +205,10 @@ class ClickCase:
         return FATE(self.n_features, backbone, GraphSAGE(10), recompose="all").to(self.device)
 
     def ours(self, bench: Bench = "train", backbone: Backbone | None = None) -> Side:
-        """`train_stream` or `predict_stream`; batches are drawn before, graphs made in the time."""
+        """`train` or `predict_batches`; batches are drawn before, graphs made in the time."""
         model, source = self.model(backbone), self.source()
         # WHY: nothing in advance, so that both sides have one thread.
-        settings = StreamSettings(n_kept=self.n_kept, n_draws=self.n_draws, n_ahead=0)
+        settings = Settings.clicks(n_kept=self.n_kept, n_draws=self.n_draws, n_ahead=0)
 
         def run(n_batches: int) -> list[float]:
             rows: Any = list(itertools.islice(source, n_batches + self.n_warm))
@@ -222,9 +218,9 @@ class ClickCase:
                 ends.append(now(self.device))
 
             if bench == "train":
-                train_stream(model, lambda _: rows, settings, device=self.device, on_step=note)
+                train(model, lambda _: rows, settings=settings, device=self.device, on_step=note)
             else:
-                for logits in predict_stream(model, rows, device=self.device, n_ahead=0):
+                for logits in predict_batches(model, rows, device=self.device, n_ahead=0):
                     note(logits)
             return np.diff(ends[self.n_warm - 1 :]).tolist()
 
@@ -264,11 +260,11 @@ class ClickCase:
         if self.device == "cuda":
             run, n_batches = self.ours(bench), 6
             run(1)
-            return kernel_parts(lambda: run(n_batches - self.n_warm), n_batches)
+            return parts.kernel_parts(lambda: run(n_batches - self.n_warm), n_batches)
         rows = list(itertools.islice(self.batches(), 3))
         if bench == "infer":
-            return click_prediction_parts(self.model(), rows)
-        return click_parts(self.model(), rows, self.n_kept, self.n_draws)
+            return parts.click_prediction_parts(self.model(), rows)
+        return parts.click_parts(self.model(), rows, self.n_kept, self.n_draws)
 
     def floors(self, bench: Bench = "train") -> dict[str, Floor]:
         """The least that each part must do."""
@@ -299,10 +295,21 @@ def cases_of(device: str) -> tuple[str, ...]:
     return tuple(name for name, case in CASES.items() if case.device == device)
 
 
+def milliseconds(sides: Sides, repeats: int) -> dict[str, float]:
+    """The median time of each side."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for side, _ in sides.values():
+        side(1)  # warm up
+    for _ in range(repeats):  # in turn: a machine that grows busy slows them all down
+        for name, (side, n_times) in sides.items():
+            times[name] += side(n_times)
+    return {name: statistics.median(seconds) * 1e3 for name, seconds in times.items()}
+
+
 class _TorchNetwork(Backbone):
     """The network of the peer as a backbone of ours."""
 
-    def __init__(self, hidden: tuple[int, int]) -> None:
+    def __init__(self, hidden: Sequence[int]) -> None:
         from openfate_lab.bench.pyg_twin import click_network
 
         super().__init__(10, 1)

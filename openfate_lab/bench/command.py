@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -20,19 +19,11 @@ from typing import Any, cast
 import torch
 
 from openfate.errors import InputError, OpenFATEError
-from openfate_lab.bench.cases import CASES, Bench, Case, cases_of
+from openfate_lab.bench import record
+from openfate_lab.bench.cases import CASES, Bench, cases_of, milliseconds
 from openfate_lab.bench.epoch import bench_epoch
 from openfate_lab.bench.floor import Peaks
 from openfate_lab.bench.memory import peak_bytes, print_memory
-from openfate_lab.bench.record import (
-    about,
-    check_at_least,
-    check_device,
-    check_out,
-    megabytes,
-    tell,
-    write_result,
-)
 from openfate_lab.bench.scale import bench_scale, describe_scale
 
 __all__ = ["CASES", "bench_sides", "describe", "main"]
@@ -61,8 +52,8 @@ def bench_sides(
     device
         "cpu" or "cuda"; cases are made for one of them.
     """
-    check_device(device)
-    check_at_least(1, repeats=repeats, threads=threads)
+    record.use_device(device)
+    record.check_at_least(1, repeats=repeats, threads=threads)
     cases = cases_of(device) if cases is None else cases
     _check_cases(cases, device)
     if find_spec("torch_geometric") is None:
@@ -70,16 +61,13 @@ def bench_sides(
             "the peer needs torch_geometric: pip install 'openfate[peers]' -c constraints.txt."
         )
     torch.set_num_threads(threads)
-    if device == "cuda":  # for both sides
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
     peaks = Peaks.measure(device)
     rows = []
     for number, name in enumerate(cases, 1):
-        tell(f"{bench} {number} of {len(cases)}: {name}")
+        record.tell(f"{bench} {number} of {len(cases)}: {name}")
         rows.append(_bench_case(name, bench, repeats, peaks))
     found = {"bytes_per_second": round(peaks.bytes_per_second), "flops": round(peaks.flops)}
-    return {"bench": bench, **about(device), "peaks": found, "rows": rows}
+    return {"bench": bench, **record.about(device), "peaks": found, "rows": rows}
 
 
 def _check_cases(cases: Sequence[str], device: str) -> None:
@@ -96,35 +84,21 @@ def _check_cases(cases: Sequence[str], device: str) -> None:
 
 def _bench_case(name: str, bench: Bench, repeats: int, peaks: Peaks) -> dict[str, Any]:
     case = CASES[name]
-    ms = _milliseconds(case, bench, repeats)
+    ms = milliseconds(case.sides(bench), repeats)
     row: dict[str, Any] = {"case": name, "ours": round(ms["ours"], 3), "peer": round(ms["peer"], 3)}
     row |= {"peer_name": "PyTorch Geometric", "unit": case.unit(bench)}
     row["ratio"] = round(ms["peer"] / ms["ours"], 2)
-    if "ours_same_mlp" in ms:
-        row["ours_same_mlp"] = round(ms["ours_same_mlp"], 3)
-        row["ratio_same_mlp"] = round(ms["peer"] / ms["ours_same_mlp"], 2)
+    for variant in ms.keys() - {"ours", "peer"}:
+        row[variant] = round(ms[variant], 3)
+        row[variant.replace("ours", "ratio")] = round(ms["peer"] / ms[variant], 2)
     row |= {f"{side}_bytes": peak_bytes(case, bench, side) for side in ("ours", "peer")}
     parts = case.parts(bench)
-    floors = {part: floor.milliseconds(peaks) for part, floor in case.floors(bench).items()}
-    reached = {part: _round(floors[part] / parts[part]) for part in floors if parts.get(part)}
+    reached = {
+        part: float(f"{floor.milliseconds(peaks) / parts[part]:.2g}")
+        for part, floor in case.floors(bench).items()
+        if parts.get(part)
+    }
     return {**row, "parts": parts, "floor_fraction": reached}
-
-
-def _milliseconds(case: Case, bench: Bench, repeats: int) -> dict[str, float]:
-    """The median time of each side."""
-    sides = case.sides(bench)
-    times: dict[str, list[float]] = {side: [] for side in sides}
-    for run, _ in sides.values():
-        run(1)  # warm up
-    for _ in range(repeats):  # in turn: a machine that grows busy slows them all down
-        for side, (run, n_times) in sides.items():
-            times[side] += run(n_times)
-    return {side: statistics.median(seconds) * 1e3 for side, seconds in times.items()}
-
-
-def _round(share: float) -> float:
-    """Two digits."""
-    return float(f"{share:.2g}")
 
 
 # ---- command line --------------------------------------------------------------------------
@@ -136,7 +110,7 @@ def describe(result: dict[str, Any]) -> str:
     """The result as a few lines of text."""
     lines = [f"{'case':<12} {'ours':>9} {'peer':>9} {'ratio':>6}   memory, ours / peer"]
     for row in result["rows"]:
-        memory = " / ".join(megabytes(row[key]) for key in ("ours_bytes", "peer_bytes"))
+        memory = " / ".join(record.megabytes(row[key]) for key in ("ours_bytes", "peer_bytes"))
         figures = f"{row['ours']:>9.1f} {row['peer']:>9.1f} {row['ratio']:>6.1f}"
         lines.append(f"{row['case']:<12} {figures}   {memory}   {row['unit']}")
         if "ratio_same_mlp" in row:
@@ -163,10 +137,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "memory":
             torch.set_num_threads(options.threads)
             return print_memory(options.case, options.bench, options.side)
-        check_out(options.out)
+        record.check_out(options.out)
         result = _measure(options)
         if options.out is not None:
-            print(write_result(result, options.out), file=sys.stderr)
+            print(record.write_result(result, options.out), file=sys.stderr)
     except OpenFATEError as error:
         print(f"openfate: {error}", file=sys.stderr)
         return 2
@@ -198,7 +172,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _numbers(flag: str, text: str | None) -> list[int] | None:
-    """Whole numbers with commas between them; 1e5 is one."""
+    """Integers with commas between them; 1e5 is one."""
     if text is None:
         return None
     try:
@@ -207,7 +181,7 @@ def _numbers(flag: str, text: str | None) -> list[int] | None:
             return [int(n) for n in numbers]
     except (ValueError, OverflowError):
         pass
-    raise InputError(f"{flag} {text}: give whole numbers from 1 with commas between them.")
+    raise InputError(f"{flag} {text}: give integers from 1 with commas between them.")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -251,7 +225,3 @@ def _add_common(parser: argparse.ArgumentParser, device: str) -> None:
     parser.add_argument("--device", default=device, help=f"cpu or cuda {_DEFAULT}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", type=Path, help="a .json file, or a folder for one")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

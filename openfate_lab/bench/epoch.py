@@ -1,7 +1,7 @@
 """One epoch of the paper's click model over a synthetic log: rows a second, and what it learned.
 
-Rows are drawn while the model trains, by processes of their own that write into shared memory, so
-that a GPU is not kept waiting; how fast they draw when nobody trains is measured apart.
+Rows are drawn while the model trains, by processes of their own, so that a GPU is not kept waiting;
+how fast they draw when nobody trains is measured apart.
 """
 
 from __future__ import annotations
@@ -11,26 +11,24 @@ import os
 import resource
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
-from multiprocessing.shared_memory import SharedMemory
-from types import TracebackType
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from openfate.models import FATE, MLP, GraphSAGE
-from openfate.training import Step, StreamingAUC, StreamSettings, predict_stream, train_stream
-from openfate_lab.bench.record import about, check_at_least, check_device, now, tell
+from openfate.models import FATE
+from openfate.table import Batch, batches_of
+from openfate.training import Settings, Step, StreamingAUC, predict_batches, train
+from openfate_lab.bench.cases import ClickCase
+from openfate_lab.bench.memory import forget_peak
+from openfate_lab.bench.record import about, check_at_least, now, tell, use_device
 from openfate_lab.data import BLOCK_ROWS, SyntheticStream
 
 __all__ = ["Drawers", "bench_epoch"]
-
-Rows = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
 def bench_epoch(
@@ -51,36 +49,32 @@ def bench_epoch(
     n_workers
         Processes that draw rows; as many as there are cores by default.
     """
-    check_device(device)
-    check_at_least(2, rows=n_rows, batch_rows=batch_rows)
-    check_at_least(1, workers=1 if n_workers is None else n_workers)
+    use_device(device)
+    check_at_least(2, n_rows=n_rows, batch_rows=batch_rows)
+    check_at_least(1, n_workers=1 if n_workers is None else n_workers)
     if device == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.cuda.reset_peak_memory_stats()
+        forget_peak()
     log = {"n_rows": 2 * n_rows, "n_features": n_features, "n_days": 2}
     stream = SyntheticStream(**log)  # the first day is for training
-    network = MLP(10, 1, (400, 400), batch_norm=True, dropout=0.5)
-    model = FATE(stream.n_observed, network, GraphSAGE(10), recompose="all")
+    model = ClickCase(batch_rows, n_features=stream.n_observed).model()
     n_workers = n_workers or os.cpu_count() or 1
-    with Drawers(log, len(stream.fields), n_workers) as drawers:
-        draws = _draw_rates(stream, drawers, min(n_rows, n_workers * 8 * BLOCK_ROWS))
-        losses: list[float] = []
-        n_batches = -(-n_rows // batch_rows)
+    drawers = Drawers(log, n_workers)
+    draws = _draw_rates(stream, drawers, min(n_rows, n_workers * 8 * BLOCK_ROWS))
+    losses: list[float] = []
+    n_batches = -(-n_rows // batch_rows)
 
-        def note(step: Step) -> None:
-            losses.append(step.loss)
-            if 10 * step.number // n_batches > 10 * (step.number - 1) // n_batches:
-                tell(f"epoch: mini-batch {step.number} of {n_batches}, loss {step.loss:.4f}")
+    def note(step: Step) -> None:
+        losses.append(step.train_loss)
+        if 10 * step.number // n_batches > 10 * (step.number - 1) // n_batches:
+            tell(f"epoch: mini-batch {step.number} of {n_batches}, loss {step.train_loss:.4f}")
 
-        started = now(device)
-        train_stream(
-            model,
-            lambda _: drawers.batches(n_rows, batch_rows),
-            StreamSettings(n_kept=24, n_ahead=3),
-            device=device,
-            on_step=note,
-        )
-        seconds = now(device) - started
+    def read(epoch: int) -> Iterator[Batch]:
+        return drawers.batches(n_rows, batch_rows)
+
+    started = now(device)
+    settings = Settings.clicks(n_kept=24, n_ahead=3)
+    train(model, read, settings=settings, device=device, on_step=note)
+    seconds = now(device) - started
     draw_seconds = n_rows / draws["rows_per_second"]
     tenth = max(1, len(losses) // 10)
     row = {
@@ -120,7 +114,7 @@ def _validate(
     """AUC on the first rows of the second day, a tenth of whose values are new."""
     first = itertools.islice(stream.batches("validation", batch_rows), -(-n_rows // batch_rows))
     score, clicks = StreamingAUC(), 0.0
-    for logits, y in predict_stream(model, first, device=device):
+    for logits, y in predict_batches(model, first, device=device):
         score.add(logits, y)
         clicks += float(y.sum())
     shares = {"auc": score.value(), "base_rate": clicks / score.n_rows}
@@ -140,102 +134,50 @@ def _peak_bytes(device: str) -> int:
 
 
 class Drawers:
-    """Processes that draw blocks of a `SyntheticStream` into shared memory.
+    """Processes that draw blocks of a `SyntheticStream`, which come by shared memory and in order.
 
-    WHY: numpy draws under its global lock, so that threads do not help; and rows that travel
-    through a pipe are copied four times.
+    WHY: numpy draws under its global lock, so that threads do not help.
 
     Parameters
     ----------
     log
         The arguments of `SyntheticStream`.
-    n_fields
-        d.
     """
 
-    def __init__(self, log: dict[str, int], n_fields: int, n_workers: int) -> None:
-        self.n_fields, self.n_slots = n_fields, 2 * n_workers
-        size = self.n_slots * BLOCK_ROWS * (n_fields + 1) * 4
-        self.memory = SharedMemory(create=True, size=size)
-        self.ids, self.y = _slots(self.memory, self.n_slots, n_fields)
-        self.pool = ProcessPoolExecutor(
-            n_workers, get_context("spawn"), _set_up, (log, self.memory.name, self.n_slots)
+    def __init__(self, log: dict[str, int], n_workers: int) -> None:
+        self.numbers: list[int] = []  # of the blocks to draw: the processes stay for the next ones
+        self.loader = DataLoader(
+            _Blocks(log),
+            batch_size=None,
+            sampler=self.numbers,
+            num_workers=n_workers,
+            multiprocessing_context="spawn",
+            persistent_workers=True,
         )
 
-    def __enter__(self) -> Drawers:
-        return self
+    def batches(self, n_rows: int, batch_rows: int) -> Iterator[Batch]:
+        """The first rows of the log, in order."""
+        sizes = [min(BLOCK_ROWS, n_rows - first) for first in range(0, n_rows, BLOCK_ROWS)]
+        self.numbers[:] = range(len(sizes))
+        blocks = iter(self.loader)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.pool.shutdown(cancel_futures=True)
-        del self.ids, self.y  # a memory that arrays look into cannot be closed
-        self.memory.close()
-        self.memory.unlink()
+        def load(number: int) -> Batch:
+            ids, y = next(blocks)
+            return ids[: sizes[number]].numpy(), y[: sizes[number]].numpy()
 
-    def batches(self, n_rows: int, batch_rows: int) -> Iterator[Rows]:
-        """The first rows of the log, in order, in batches that are the caller's to keep."""
-        ids, y, filled = *self._empty(batch_rows), 0
-        for block_ids, block_y in self._blocks(n_rows):
-            at = 0
-            while at < len(block_y):
-                n = min(batch_rows - filled, len(block_y) - at)
-                ids[filled : filled + n] = block_ids[at : at + n]
-                y[filled : filled + n] = block_y[at : at + n]
-                at, filled = at + n, filled + n
-                if filled == batch_rows:
-                    yield ids, y
-                    ids, y, filled = *self._empty(batch_rows), 0
-        if filled:
-            yield ids[:filled], y[:filled]
-
-    def _empty(self, n_rows: int) -> Rows:
-        return np.empty((n_rows, self.n_fields), np.int32), np.empty(n_rows, np.float32)
-
-    def _blocks(self, n_rows: int) -> Iterator[Rows]:
-        """Views of blocks, each good until the next one is asked for."""
-        numbers = iter(range(-(-n_rows // BLOCK_ROWS)))
-        waiting: deque[tuple[int, int, Future[None]]] = deque()
-
-        def ask(slot: int) -> None:
-            number = next(numbers, None)
-            if number is not None:
-                waiting.append((number, slot, self.pool.submit(_draw, number, slot)))
-
-        for slot in range(self.n_slots):
-            ask(slot)
-        while waiting:
-            number, slot, drawn = waiting.popleft()
-            drawn.result()
-            n = min(BLOCK_ROWS, n_rows - number * BLOCK_ROWS)
-            yield self.ids[slot, :n], self.y[slot, :n]
-            ask(slot)
+        return batches_of(sizes, load, batch_rows)
 
 
-def _slots(memory: SharedMemory, n_slots: int, n_fields: int) -> Rows:
-    """Ids (slots, rows, d) and labels (slots, rows) in the memory."""
-    ids_shape = (n_slots, BLOCK_ROWS, n_fields)
-    ids: NDArray[np.int32] = np.ndarray(ids_shape, np.int32, memory.buf)
-    y: NDArray[np.float32] = np.ndarray(ids_shape[:2], np.float32, memory.buf, ids.nbytes)
-    return ids, y
+class _Blocks(Dataset[tuple[Tensor, Tensor]]):
+    """Blocks by number; each process makes the stream for itself."""
 
+    def __init__(self, log: dict[str, int]) -> None:
+        self.log = log
 
-# In a drawing process: its stream, the memory (which must not be forgotten) and the places in it.
-_mine: tuple[SyntheticStream, SharedMemory, Rows] | None = None
+    @cached_property
+    def stream(self) -> SyntheticStream:
+        return SyntheticStream(**self.log)
 
-
-def _set_up(log: dict[str, int], name: str, n_slots: int) -> None:
-    global _mine
-    torch.set_num_threads(1)
-    stream, memory = SyntheticStream(**log), SharedMemory(name)
-    _mine = stream, memory, _slots(memory, n_slots, len(stream.fields))
-
-
-def _draw(number: int, slot: int) -> None:
-    assert _mine is not None
-    stream, _, (ids, y) = _mine
-    block = stream.block(number)
-    ids[slot, : len(block.y)], y[slot, : len(block.y)] = block.ids, block.y
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        block = self.stream.block(number)
+        return torch.from_numpy(block.ids), torch.from_numpy(block.y)

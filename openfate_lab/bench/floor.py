@@ -11,6 +11,7 @@ more than one is possible, because the peak is that of main memory.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,14 +59,14 @@ class Peaks:
         return cls(8 * n / min(copies), 2 * side**3 / min(products))
 
 
-def _network(n_rows: int, width: int, hidden: tuple[int, ...], n_outputs: int) -> float:
+def _network(n_rows: int, width: int, hidden: Sequence[int], n_outputs: int) -> float:
     """Multiply-adds, as two each, of layers there and back."""
     sizes = [width, *hidden, n_outputs]
     return 6.0 * n_rows * sum(i * o for i, o in itertools.pairwise(sizes))
 
 
 def clicks_floor(
-    n_rows: int, n_fields: int, n_touched: int, hidden: tuple[int, ...], n_steps: int
+    n_rows: int, n_fields: int, n_touched: int, hidden: Sequence[int], n_steps: int
 ) -> dict[str, Floor]:
     """Of a mini-batch of clicks: GraphSAGE of 2 layers, H = 10; `n_steps` 0 for a prediction."""
     H, E, U = 10, n_rows * n_fields, n_touched

@@ -2,8 +2,8 @@
 
 On a CPU: the peak of the resident set over what the imports took, in a process of its own, which is
 `python -m openfate_lab.bench memory CASE BENCH SIDE`.  On a GPU: what torch's allocator held at
-most, over what it held before the side was made; in this process, since a new one would compile all
-kernels again.
+most, over what it held before the side was made; in this process, since a new one would compile
+all kernels again.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import gc
 import json
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from openfate.errors import InputError, OpenFATEError
-from openfate_lab.bench.cases import CASES, Bench, Case, ClickCase, UciCase
+from openfate_lab.bench.cases import CASES, Bench, Case
 
-__all__ = ["peak_bytes", "print_memory"]
+__all__ = ["forget_peak", "peak_bytes", "print_memory"]
 
 UNKNOWN = 3  # the exit code of a process that cannot tell its own peak
 
@@ -29,8 +28,7 @@ def peak_bytes(case: Case, bench: Bench, side: str) -> int | None:
     """Peak memory of a side in bytes; None where the system does not tell."""
     if case.device == "cuda":
         return _gpu_bytes(case, bench, side)
-    kind = "uci" if isinstance(case, UciCase) else "clicks"
-    text = json.dumps({"kind": kind, **asdict(case)})
+    text = json.dumps({"kind": type(case).__name__, **vars(case)})
     command = [sys.executable, "-m", "openfate_lab.bench", "memory", text, bench, side]
     command += ["--threads", str(torch.get_num_threads())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -62,12 +60,17 @@ def print_memory(case: str, bench: Bench, side: str) -> int:
     return 0
 
 
-def _gpu_bytes(case: Case, bench: Bench, side: str) -> int:
-    """The rows of the case are counted too, on either side."""
+def forget_peak() -> int:
+    """Begin to look for a peak on the GPU; the bytes that are held now."""
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    return torch.cuda.memory_allocated()
+
+
+def _gpu_bytes(case: Case, bench: Bench, side: str) -> int:
+    """The rows of the case are counted too, on either side."""
+    before = forget_peak()
     _run(case, bench, side, 2)
     return torch.cuda.max_memory_allocated() - before
 
@@ -78,10 +81,8 @@ def _case_of(text: str) -> Case:
         return CASES[text]
     try:
         shape = json.loads(text)
-        kind = shape.pop("kind")
-        if kind == "uci":
-            return UciCase(**shape)
-        return ClickCase(**{**shape, "hidden": tuple(shape["hidden"])})
+        kinds = {type(case).__name__: type(case) for case in CASES.values()}
+        return kinds[shape.pop("kind")](**shape)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise InputError(
             f"case {text!r} is unknown: choose from {', '.join(CASES)}, or give a case as JSON."

@@ -27,6 +27,7 @@ __all__ = [
     "click_parts",
     "click_prediction_parts",
     "kernel_parts",
+    "kernel_times",
     "part_of",
     "table_parts",
     "table_prediction_parts",
@@ -69,13 +70,31 @@ class _Watch:
         return {part: round(seconds / repeats * 1e3, 3) for part, seconds in self.total.items()}
 
 
-def _there_and_back(watch: _Watch, model: FATE, z: Tensor, y: Tensor) -> None:
-    """The network from the sums z and back to them, and from there back to the embeddings."""
+def _step(
+    watch: _Watch,
+    model: FATE,
+    X: Bipartite,
+    y: Tensor,
+    kept: Tensor,
+    rng: torch.Generator,
+    optimizer: torch.optim.Optimizer | LeanAdam,
+    table: RowAdam | None = None,
+) -> None:
+    """One mask of a step: there and back, the network apart from the sums that it reads."""
+    edges = drop_edges(X, 0.5, rng)
+    watch("drop_edge")
+    optimizer.zero_grad()
+    z = model.sums(X, kept, edges, None if table is None else table.rows)
+    watch("sums")
     leaf = z.detach().requires_grad_()
     log_loss(model.backbone(leaf), y).backward()  # type: ignore[no-untyped-call]
     watch("network")
     z.backward(leaf.grad)  # type: ignore[no-untyped-call]
     watch("sums")
+    optimizer.step()
+    if table is not None:
+        table.step()
+    watch("optimizer")
 
 
 def table_parts(
@@ -87,14 +106,7 @@ def table_parts(
     rng, watch = torch.Generator().manual_seed(0), _Watch()
     for _ in range(repeats):
         for kept in n_fold(X.n_features, 5, rng):
-            edges = drop_edges(graph, 0.5, rng)
-            watch("drop_edge")
-            optimizer.zero_grad()
-            z = model.sums(graph, kept, edges)
-            watch("sums")
-            _there_and_back(watch, model, z, labels)
-            optimizer.step()
-            watch("optimizer")
+            _step(watch, model, graph, labels, kept, rng, optimizer)
     return watch.milliseconds(repeats)
 
 
@@ -126,15 +138,7 @@ def click_parts(model: FATE, rows: Rows, n_kept: int, n_draws: int) -> dict[str,
         assert batch.X.field_of is not None
         fields = torch.arange(ids.shape[1])
         for kept in k_shot(fields, n_kept, n_draws, rng)[:, batch.X.field_of]:
-            edges = drop_edges(batch.X, 0.5, rng)
-            watch("drop_edge")
-            theta.zero_grad()
-            z = model.sums(batch.X, kept, edges, table.rows)
-            watch("sums")
-            _there_and_back(watch, model, z, batch.y)
-            theta.step()
-            table.step()
-            watch("optimizer")
+            _step(watch, model, batch.X, batch.y, kept, rng, theta, table)
         table.release()
         watch("embeddings")
     return watch.milliseconds(len(rows))
@@ -166,10 +170,16 @@ def kernel_parts(run: Callable[[], object], n_batches: int) -> dict[str, float]:
         with profile(activities=[ProfilerActivity.CUDA]) as told:
             run()
     total: dict[str, float] = {}
-    for event in told.key_averages():
-        part = part_of(event.key).split(",")[0]
-        total[part] = total.get(part, 0.0) + event.self_device_time_total
-    return {part: round(us / 1e3 / n_batches, 3) for part, us in total.items() if us > 0}
+    for name, ms, _ in kernel_times(told):
+        part = part_of(name).split(",")[0]
+        total[part] = total.get(part, 0.0) + ms
+    return {part: round(ms / n_batches, 3) for part, ms in total.items()}
+
+
+def kernel_times(told: profile) -> list[tuple[str, float, int]]:
+    """Name, milliseconds and calls of the kernels of a profile, the longest first."""
+    found = [(e.key, e.self_device_time_total / 1e3, e.count) for e in told.key_averages()]
+    return sorted((kernel for kernel in found if kernel[1] > 0), key=lambda kernel: -kernel[1])
 
 
 def part_of(kernel: str) -> str:

@@ -13,7 +13,6 @@ import shlex
 import subprocess
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +20,45 @@ import torch
 
 from openfate.errors import InputError
 from openfate.files import check_place, writing
+from openfate.records import versions
 
 __all__ = [
     "about",
     "check_at_least",
-    "check_device",
     "check_out",
     "megabytes",
     "now",
     "tell",
     "typed_command",
+    "use_device",
     "write_result",
 ]
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that is not one of ours or not there."""
+def use_device(device: str) -> None:
+    """Refuse a device that is not one of ours or not there; a GPU may use tf32, on both sides."""
     if device not in ("cpu", "cuda"):
-        raise InputError(f"--device {device}: not known here; choose cpu or cuda.")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: this machine has no GPU that torch can use; choose cpu.")
+        raise InputError(f"device {device!r} is not known: choose cpu or cuda.")
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            raise InputError(f"device {device!r}: there is no GPU that torch can use; choose cpu.")
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
 
 
 def check_at_least(least: int, **numbers: int) -> None:
-    """Refuse numbers below `least`, by their flags' names.
+    """Refuse numbers below `least`, by their names.
 
     Examples
     --------
     >>> check_at_least(1, batch_rows=0)
     Traceback (most recent call last):
         ...
-    openfate.errors.InputError: --batch-rows 0: give 1 or more.
+    openfate.errors.InputError: batch_rows=0: give 1 or more.
     """
     for name, number in numbers.items():
         if number < least:
-            raise InputError(f"--{name.replace('_', '-')} {number}: give {least} or more.")
+            raise InputError(f"{name}={number}: give {least} or more.")
 
 
 def tell(text: str) -> None:
@@ -93,7 +96,7 @@ def about(device: str) -> dict[str, Any]:
         "commit": _commit(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "versions": _versions(),
+        "versions": versions("openfate", "numpy", "torch", "triton", "torch_geometric"),
         "command": typed_command(),
     }
 
@@ -105,7 +108,7 @@ def typed_command() -> str:
     """
     program = Path(sys.argv[0])
     start = ["openfate"]
-    if program.name == "bench.py":
+    if program.parts[-2:] == ("bench", "__main__.py"):
         start = ["python", "-m", "openfate_lab.bench"]
     elif program.suffix == ".py" and not program.is_absolute():
         start = ["python", str(program)]
@@ -132,30 +135,21 @@ def _commit() -> str | None:
 
 
 def _commit_of_checkout() -> str | None:
-    folder = Path(__file__).parent
+    root = Path(__file__).parents[2]
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(folder), *words]
+        command = ["git", "-C", str(root), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        if git("ls-files", Path(__file__).name) == "":
+        if git("ls-files", __file__) == "":
             return None  # installed inside some other project's checkout
         # WHY: results are written into the checkout; a new one is no change of what was measured.
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", str(folder))
+        packages = ("openfate", "openfate_lab")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", *packages)
         return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in ("openfate", "numpy", "torch", "triton", "torch_geometric"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def check_out(out: Path | None) -> None:
@@ -164,12 +158,12 @@ def check_out(out: Path | None) -> None:
         return
     if out.suffix == ".json":
         if out.is_dir():
-            raise InputError(f"--out {out}: it is a folder; name a file.")
+            raise InputError(f"{out} is a folder: name a file.")
         check_place(out)
     elif out.is_dir():
         check_place(out / "result.json")
     else:
-        raise InputError(f"--out {out}: give a .json file, or a folder that is there.")
+        raise InputError(f"{out}: give a .json file, or a folder that is there.")
 
 
 def write_result(result: dict[str, Any], out: Path) -> Path:

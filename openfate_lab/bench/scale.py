@@ -5,16 +5,15 @@ Both sides in one run; `openfate experiment scalability` fits lines and draws th
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 import torch
 
 from openfate.errors import InputError
-from openfate_lab.bench.cases import Bench, ClickCase
+from openfate_lab.bench.cases import Bench, ClickCase, milliseconds
 from openfate_lab.bench.memory import peak_bytes
-from openfate_lab.bench.record import about, check_at_least, check_device, megabytes, tell
+from openfate_lab.bench.record import about, check_at_least, megabytes, tell, use_device
 
 __all__ = ["bench_scale", "describe_scale"]
 
@@ -48,7 +47,7 @@ def bench_scale(
     dict
         `rows` of {"against", "n_rows", "n_fields", "bench", "side", "ms", "bytes"}.
     """
-    check_device(device)
+    use_device(device)
     usual_rows, usual_fields, usual_features = _DEFAULTS[device]
     rows, fields = rows or usual_rows, fields or usual_fields
     n_features = usual_features if n_features is None else n_features
@@ -56,17 +55,16 @@ def bench_scale(
     check_at_least(2, rows=min(rows))  # BatchNorm's least
     if max(fields) * 5 > n_features:
         raise InputError(
-            f"--features {n_features}: for {max(fields)} fields give {max(fields) * 5} or more."
+            f"n_features={n_features}: for {max(fields)} fields give {max(fields) * 5} or more."
         )
     torch.set_num_threads(threads)
-    if device == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = True
     found: list[dict[str, Any]] = []
     cases = list(_cases(rows, fields, n_features, device))
     for number, (against, case) in enumerate(cases, 1):
         tell(f"scale {number} of {len(cases)}: {case.n_rows} rows, {case.n_fields} fields")
         for bench in get_args(Bench):
-            for side, ms in _times(case, bench, repeats).items():
+            sides = {"ours": (case.ours(bench), 1), "peer": (case.peer(bench), 1)}
+            for side, ms in milliseconds(sides, repeats).items():
                 row = {"against": against, "n_rows": case.n_rows, "n_fields": case.n_fields}
                 n_bytes = peak_bytes(case, bench, side)
                 row |= {"bench": bench, "side": side, "ms": round(ms, 3), "bytes": n_bytes}
@@ -86,18 +84,6 @@ def _cases(
             "fields",
             ClickCase(min(rows), n_fields, round(n_features * share), n_kept, device=device),
         )
-
-
-def _times(case: ClickCase, bench: Bench, repeats: int) -> dict[str, float]:
-    """Median milliseconds of each side, taking turns."""
-    sides = {"ours": case.ours(bench), "peer": case.peer(bench)}
-    times: dict[str, list[float]] = {side: [] for side in sides}
-    for run in sides.values():
-        run(1)  # warm up
-    for _ in range(repeats):
-        for side, run in sides.items():
-            times[side] += run(1)
-    return {side: statistics.median(seconds) * 1e3 for side, seconds in times.items()}
 
 
 def describe_scale(result: dict[str, Any]) -> str:

@@ -1,6 +1,8 @@
 import json
 import re
 import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 from reference import assert_near
 
+from openfate import training
 from openfate.errors import OpenFATEError
 from openfate.graph import Bipartite, Edges
 from openfate.models import FATE, MLP, GraphSAGE
@@ -123,10 +126,7 @@ def test_the_text_of_a_scan_has_a_line_for_each_size():
 
 def test_a_folder_that_is_not_there_is_refused_before_anything_runs(capsys):
     assert bench.main(["train", "--out", "nowhere/at-all"]) == 2
-    assert (
-        "--out nowhere/at-all: give a .json file, or a folder that is there."
-        in capsys.readouterr().err
-    )
+    assert "nowhere/at-all: give a .json file, or a folder that is there" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
@@ -169,15 +169,18 @@ def test_a_process_that_fails_is_no_unknown_peak(code, text, monkeypatch):
 
 def test_every_kernel_of_ours_is_in_the_part_of_its_file():
     files = {
-        "models/_triton_mlp_forward.py": {"network"},
-        "models/_triton_mlp_backward.py": {"network"},
-        "models/_triton_sage_kernels.py": {"sums"},
-        "graph/_triton_kernels.py": {"sort", "sums"},
-        "training/_triton_adam.py": {"optimizer"},
+        "mlp_forward.py": {"network"},
+        "mlp_backward.py": {"network"},
+        "sage_kernels.py": {"sums"},
+        "kernels.py": {"sort", "sums"},
+        "adam.py": {"optimizer"},
     }
+    fused = Path(training.__file__).parent / "fused"
+    having = {path.name for path in fused.glob("*.py") if "\n@jit\n" in path.read_text()}
+    assert having == set(files)
     helpers = {"drop", "centred", "pair", "tf32", "mix_bits", "keys", "random_bits", "chunks_of"}
     for file, parts in files.items():
-        text = (Path(bench.__file__).parent / file).read_text()
+        text = (fused / file).read_text()
         found = set(re.findall(r"^@jit\ndef (\w+)", text, re.MULTILINE)) - helpers
         kernels = {name for name in found if name.endswith("_kernel") or not name.startswith("_")}
         assert kernels and {part_of(name).split(",")[0] for name in kernels} == parts, file
@@ -210,6 +213,45 @@ def test_bench_on_a_gpu(command, quick, capsys):
     assert bench.main(words) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["ours"] > 0 and row["peer"] > 0 and row["parts"]
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """The least that a case has to have: a class, an entry of `CASES`, and this test."""
+
+    milliseconds: float
+    device = "cpu"
+
+    def unit(self, bench):
+        return "ms/nap"
+
+    def tiny(self):
+        return Sleep(1.0)
+
+    def ours(self, bench="train"):
+        return lambda n_times: [self.milliseconds / 1e3] * n_times
+
+    def peer(self, bench="train"):
+        return lambda n_times: [2 * self.milliseconds / 1e3] * n_times
+
+    def sides(self, bench="train"):
+        return {"ours": (self.ours(bench), 3), "peer": (self.peer(bench), 1)}
+
+    def parts(self, bench="train"):
+        return {"nap": self.milliseconds}
+
+    def floors(self, bench="train"):
+        return {"nap": Floor(n_bytes=1e7)}
+
+
+def test_a_new_kind_of_case_is_a_class_and_an_entry(quick, monkeypatch, capsys):
+    monkeypatch.setitem(CASES, "sleep", Sleep(4.0))
+    assert bench.main(["train", "--cases", "sleep", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["ours"], row["peer"], row["ratio"], row["unit"]) == (4.0, 8.0, 2.0, "ms/nap")
+    assert row["floor_fraction"] == {"nap": 0.25}  # 1e7 bytes at 1e10 a second
+    text = json.dumps({"kind": "Sleep", "milliseconds": 1.0})
+    assert bench_memory._case_of(text) == Sleep(1.0)  # as the process that measures memory is told
 
 
 # ---- floors --------------------------------------------------------------------------------
@@ -263,7 +305,7 @@ def test_scale_measures_every_size_on_both_sides(quick, capsys):
 @pytest.mark.parametrize("text", ["1e5,x", "0", "2.5", "inf", ""])
 def test_sizes_that_are_no_whole_numbers_are_refused(text, capsys):
     assert bench.main(["scale", "--rows", text]) == 2
-    assert "give whole numbers from 1" in capsys.readouterr().err
+    assert "give integers from 1" in capsys.readouterr().err
 
 
 def test_an_epoch_learns_from_rows_that_processes_draw(capsys):
@@ -283,8 +325,9 @@ def test_an_epoch_learns_from_rows_that_processes_draw(capsys):
 def test_drawn_batches_are_the_stream_s_own():
     log = {"n_rows": 80_000, "n_features": 2000, "n_days": 2}
     stream = SyntheticStream(**log)
-    with Drawers(log, len(stream.fields), n_workers=1) as drawers:
-        ours = list(drawers.batches(40_000, 15_000))
+    drawers = Drawers(log, n_workers=1)
+    assert sum(len(y) for _, y in drawers.batches(50, 20)) == 50
+    ours = list(drawers.batches(40_000, 15_000))  # by the same process
     for (ids, y), (want_ids, want_y) in zip(ours, stream.batches("train", 15_000), strict=True):
         assert np.array_equal(ids, want_ids) and np.array_equal(y, want_y)
 
@@ -305,14 +348,14 @@ def test_rows_drawn_with_torch_are_of_the_same_kind():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "--threads", "0"], "--threads 0: give 1 or more."),
-        (["infer", "--repeats", "-1"], "--repeats -1: give 1 or more."),
-        (["scale", "--repeats", "0"], "--repeats 0: give 1 or more."),
-        (["scale", "--rows", "1"], "--rows 1: give 2 or more."),
-        (["scale", "--features", "0"], "--features 0: for 39 fields give 195 or more."),
-        (["epoch", "--device", "cpu", "--workers", "0"], "--workers 0: give 1 or more."),
-        (["train", "--device", "cuda:7"], "--device cuda:7: not known here; choose cpu or cuda."),
-        (["scale", "--device", "gpu"], "--device gpu: not known here; choose cpu or cuda."),
+        (["train", "--threads", "0"], "threads=0: give 1 or more."),
+        (["infer", "--repeats", "-1"], "repeats=-1: give 1 or more."),
+        (["scale", "--repeats", "0"], "repeats=0: give 1 or more."),
+        (["scale", "--rows", "1"], "rows=1: give 2 or more."),
+        (["scale", "--features", "0"], "n_features=0: for 39 fields give 195 or more."),
+        (["epoch", "--device", "cpu", "--workers", "0"], "n_workers=0: give 1 or more."),
+        (["train", "--device", "cuda:7"], "device 'cuda:7' is not known: choose cpu or cuda."),
+        (["scale", "--device", "gpu"], "device 'gpu' is not known: choose cpu or cuda."),
     ],
 )
 def test_what_cannot_be_measured_is_refused(words, message, capsys):
@@ -321,7 +364,13 @@ def test_what_cannot_be_measured_is_refused(words, message, capsys):
 
 
 def test_the_command_is_kept_without_the_machine_s_folders(monkeypatch):
-    words = ["/opt/x/openfate/bench.py", "train", "--out", "/home/me/a b.json", "--json"]
+    words = [
+        "/opt/x/openfate_lab/bench/__main__.py",
+        "train",
+        "--out",
+        "/home/me/a b.json",
+        "--json",
+    ]
     monkeypatch.setattr("sys.argv", words)
     assert (
         bench_record.typed_command() == "python -m openfate_lab.bench train --out 'a b.json' --json"
@@ -344,7 +393,7 @@ def test_a_copy_without_git_is_told_its_commit(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("flag", "message"), [("--rows", "--rows 1: give 2"), ("--batch-rows", "--batch-rows 1: give")]
+    ("flag", "message"), [("--rows", "n_rows=1: give 2"), ("--batch-rows", "batch_rows=1: give")]
 )
 def test_an_epoch_of_nothing_is_refused(flag, message, capsys):
     assert bench.main(["epoch", "--device", "cpu", flag, "1"]) == 2
@@ -402,22 +451,21 @@ def test_half_of_the_features_of_later_rows_are_new():
     assert (X.ids >= case.n_features).mean() == pytest.approx(0.5, abs=0.1)
 
 
-def test_an_unknown_case_is_refused(capsys):
-    assert bench.main(["train", "--cases", "robot"]) == 2
-    assert f"case 'robot' is unknown: choose from {', '.join(CASES)}." in capsys.readouterr().err
+def test_an_unknown_case_is_refused_and_the_process_says_so():
+    command = [sys.executable, "-m", "openfate_lab.bench", "train", "--cases", "robot"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"openfate: case 'robot' is unknown: choose from {', '.join(CASES)}.\n"
 
 
 def test_bench_needs_only_torch_and_numpy():
     """A bare GPU machine has neither polars nor typer."""
-    import subprocess
-    import sys
-
     code = (
         "import sys\n"
         "for name in ('polars', 'narwhals', 'typer', 'rich', 'matplotlib', 'sklearn'):\n"
         "    sys.modules[name] = None\n"
-        "import openfate_lab.bench.command, openfate.training.loop, openfate.training.stream\n"
-        "import openfate.models.baselines\n"
+        "import openfate_lab.bench.command, openfate_lab.bench.epoch, openfate.models.baselines\n"
+        "from openfate_lab.data.synthetic import SyntheticStream\n"
         "from openfate import FATE, train\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
