@@ -7,7 +7,7 @@ some columns (or values) are overwritten, so that they tell nothing, and a clone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Self
 
 import narwhals as nw
@@ -86,7 +86,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         if self.pooling is None:
             X, share = encoder.encode(known), self._expect_share(encoder, unlabelled)
             shares = shares_to_hide(share, self.n_draws, also_half=False)
-            decision = self._probe(rows, target, weight, X, encoder.field_of, shares, seed)
+            decision = self._probe(rows, target, weight, X, encoder, shares, seed)
             poolings = choose_pooling(decision)
         fitted = self.estimator
         if not self.prefit:
@@ -117,7 +117,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         target: Target,
         sample_weight: ArrayLike | None,
         X: MultiHot,
-        field_of: NDArray[np.integer],
+        encoder: Encoder,
         shares: Sequence[float],
         seed: int,
     ) -> Decision:
@@ -125,6 +125,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         training, validation = split_rows(
             target, 0.5 if self.prefit else self.validation_share, seed
         )
+        field_of = encoder.field_of
         units = np.unique(field_of) if self.novelty == "columns" else field_of
         if not len(validation) or len(units) < 2:
             return Decision(NONE, "there are too few rows or columns for a probe", {}, [])
@@ -134,12 +135,13 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             sample_weight = None
         weight = {} if sample_weight is None else _weights(np.asarray(sample_weight)[training])
         X_validation = X.select_rows(validation)
+        missing = self.novelty != "columns" and _takes_missing(self.estimator)
 
         def views() -> Iterator[tuple[View, float]]:
             rng = np.random.default_rng([seed, 3])
             for share in shares:
                 new = hide_features(field_of, share, self.novelty, rng)
-                blank = _hide_cells(rows, X, field_of, new)
+                blank = _hide_cells(rows, encoder, X, new, missing)
                 y = target.original[training]
                 fitted = clone(self.estimator).fit(_take(blank, training), y, **weight)
                 P0 = _predict_every_class(fitted, _take(blank, validation), target)
@@ -178,8 +180,8 @@ class OpenWorldClassifier(BankClassifier, OpenWorldEstimator):
         See `FATEClassifier`.
     novelty
         What the probe expects to appear: whole "columns", new "values" of known ones, or "both".
-        A value is hidden by putting the column's most frequent one in its place; of a 0-1 column
-        that hides all of it.
+        A value is hidden by a missing cell where the model takes one, else by the most frequent
+        value of its column.
     n_draws, validation_share
         How often the probe hides some and fits a clone, and on what share of the rows it is judged;
         the wrapped model is then fitted on all rows.
@@ -267,33 +269,67 @@ def _predict_every_class(fitted: Any, rows: Any, target: Target) -> Floats:
     return every
 
 
-def _hide_cells(
-    rows: Any, X: MultiHot, field_of: NDArray[np.integer], hidden: NDArray[np.int64]
-) -> Any:
-    """The rows without what some features tell: their cells hold another value of their column.
+def _takes_missing(estimator: Any) -> bool:
+    """Whether a model says that it takes missing cells; a pipeline, its first step."""
+    steps = getattr(estimator, "steps", None)
+    first = steps[0][1] if steps else estimator
+    return hasattr(first, "__sklearn_tags__") and bool(get_tags(first).input_tags.allow_nan)
 
-    A column none of whose values is left is constant.  WHY: any model takes values that it knows,
-    and not every one takes missing cells; the most frequent value tells least.
+
+def _hide_cells(
+    rows: Any, encoder: Encoder, X: MultiHot, hidden: NDArray[np.int64], missing: bool = False
+) -> Any:
+    """The rows (encoded: X) without what some features tell.
+
+    Their cells are missing, where the model takes that, as a value that it does not know will be.
+    Else they hold the most frequent value of their column that is not hidden, which tells least, or
+    all the same one.  Lists lose their hidden values.
     """
+    field_of = encoder.field_of
     left = X.feature_degree.copy()  # (D,) rows of each feature that is not hidden
     left[hidden] = 0
     is_hidden = np.isin(X.ids, hidden)
-    sources = {}  # (N,) for each column the rows whose cells are taken
-    for field in np.unique(field_of[hidden]).tolist():
-        usual = int(np.where(field_of == field, left, 0).argmax())
-        sources[field] = np.zeros(X.n_rows, dtype=np.int64)
-        if field_of[usual] == field and left[usual]:
-            of_field = is_hidden & (field_of[X.ids] == field)
-            sources[field] = np.arange(X.n_rows)
-            sources[field][X.row_of[of_field]] = X.row_of[np.argmax(X.ids == usual)]
     frame = nw.from_native(rows, pass_through=True)
+    changed: dict[int, Any] = {}
+    for field in np.unique(field_of[hidden]).tolist():
+        of_field = X.row_of[is_hidden & (field_of[X.ids] == field)]
+        usual = int(np.where(field_of == field, left, 0).argmax())
+        places = np.arange(X.n_rows)  # (N,) the rows whose cells are taken; -1: missing
+        if missing:
+            places[of_field] = -1
+        elif field_of[usual] == field and left[usual]:
+            places[of_field] = X.row_of[np.argmax(X.ids == usual)]
+        else:
+            places[:] = 0
+        if not isinstance(frame, nw.DataFrame):
+            changed[field] = np.where(places < 0, np.nan, rows[places, field])
+        elif isinstance(frame[frame.columns[field]].dtype, nw.List):
+            gone = {encoder.decode(int(j))[1] for j in hidden[field_of[hidden] == field]}
+            changed[field] = _without(frame[frame.columns[field]], gone)
+        else:
+            changed[field] = _cells_at(frame[frame.columns[field]], places)
     if isinstance(frame, nw.DataFrame):
-        columns = (frame[frame.columns[field]][places] for field, places in sources.items())
-        return frame.with_columns(*columns).to_native()
+        return frame.with_columns(*changed.values()).to_native()
     array = np.array(rows)
-    for field, places in sources.items():
-        array[:, field] = rows[places, field]
+    for field, cells in changed.items():
+        array[:, field] = cells
     return array
+
+
+def _without(lists: nw.Series[Any], gone: Collection[object]) -> nw.Series[Any]:
+    """Lists without some values."""
+    cells = [None if c is None else [v for v in c if v not in gone] for c in lists.to_list()]
+    return nw.new_series(lists.name, cells, lists.dtype, backend=lists.implementation)
+
+
+def _cells_at(column: nw.Series[Any], places: NDArray[np.int64]) -> nw.Series[Any]:
+    """The cells of some rows of a column; missing where the place is -1."""
+    taken = column[np.maximum(places, 0)]
+    if (places >= 0).all():
+        return taken
+    there = nw.new_series("there", (places >= 0).tolist(), backend=column.implementation)
+    kept = nw.when(nw.col("there")).then(nw.col(column.name)).alias(column.name)
+    return taken.to_frame().with_columns(there).select(kept)[column.name]
 
 
 def _always(P0: Floats) -> Callable[[MultiHot], Floats]:

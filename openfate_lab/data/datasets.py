@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import DataFileError, InputError
 from openfate.table import MultiHot
@@ -39,6 +39,7 @@ SOURCES: dict[str, Source] = {
     "avazu-sample": log_samples.AVAZU_SAMPLE,
 }
 NAMES = tuple(SOURCES)
+_WIDE = 500  # fields; more of them are one column of lists
 LOGS = tuple(name for name, source in SOURCES.items() if source.in_time)
 
 
@@ -77,6 +78,39 @@ class Dataset:
     metric: Literal["accuracy", "auc"]
     sha256: str
     time: NDArray[np.float64] | None = None
+
+    def to_frame(self, hidden: ArrayLike = ()) -> pl.DataFrame:
+        """The rows as columns of lists, one for each field, whose values are the features.
+
+        Lists, because an empty one says nothing: a cell that is missing is a feature itself.  A
+        field without a feature that is not hidden has no column; of very many fields there is one
+        column together, "features".
+
+        Parameters
+        ----------
+        hidden
+            Features that are left out.
+
+        Examples
+        --------
+        >>> load("digits").to_frame()["pixel_0_2"].head(3).to_list()
+        [['v4'], ['v3'], ['v3']]
+        """
+        shown = np.ones(self.X.n_features, dtype=bool)
+        shown[np.asarray(hidden, dtype=np.int64)] = False
+        at = np.flatnonzero(shown[self.X.ids])
+        ids = self.X.ids[at]
+        field = self.field_of[ids] if len(self.fields) <= _WIDE else np.zeros(len(ids), np.int32)
+        names = self.fields if len(self.fields) <= _WIDE else ("features",)
+        cells = pl.DataFrame({"row": self.X.row_of[at], "field": field, "value": ids})
+        cells = cells.with_columns(value=pl.format("v{}", "value"))
+        lists = cells.group_by("field", "row").agg("value").partition_by("field", as_dict=True)
+        rows, columns = pl.DataFrame({"row": np.arange(self.X.n_rows)}), {}
+        for (number,), part in lists.items():
+            part = part.with_columns(pl.col("row").cast(rows.schema["row"]))
+            column = rows.join(part, on="row", how="left", maintain_order="left")["value"]
+            columns[names[int(number)]] = column.fill_null([])
+        return pl.DataFrame({name: columns[name] for name in names if name in columns})
 
 
 def load(name: str, data: str | Path | None = None) -> Dataset:

@@ -1,15 +1,15 @@
 """Beyond the paper: what new features are worth to models that were fitted without them.
 
 Two settings.  Data sets in no order are split at random and their test rows come in one batch
-(`open_methods`); logs in time order stream, predict first, observe then, labels late (`streaming`).
-The summary says what share of the gap between "new features ignored" and "fitted with all features"
-is closed, and where using new features does harm.
+(`openworld_methods`); logs in time order stream, predict first, observe then, labels late
+(`streaming`).  Every model is a public estimator.  The summary says what share of the gap between
+"new features ignored" and "fitted with all features" is closed, and where using them does harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
@@ -17,15 +17,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from openfate.errors import InputError
-from openfate.training import AutoSettings
 from openfate_lab.data import LOGS
-from openfate_lab.experiments import bases, runner
+from openfate_lab.experiments import runner
 from openfate_lab.experiments.display import draw_panels
-from openfate_lab.experiments.open_methods import METHODS, N_DRAWS, OpenTrial
+from openfate_lab.experiments.openworld_methods import METHODS, N_DRAWS, OpenTrial
 from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, scores
 from openfate_lab.experiments.streaming import Streams
 from openfate_lab.experiments.uci import TableExperiment, load_once
 from openfate_lab.experiments.uci_methods import Novelty
+from openfate_lab.experiments.wrapped_models import BASES, ROUNDS
 
 __all__ = ["OpenWorld", "gap_closed"]
 
@@ -96,11 +96,7 @@ class OpenWorld(TableExperiment):
             "observed": plan.observed,
             "seed": plan.seed,
             "novelty": self.novelty,
-            "settings": {
-                "n_draws": N_DRAWS,
-                "boosting_rounds": bases.ROUNDS,
-                "auto": {**asdict(AutoSettings()), "hidden": list(AutoSettings().hidden)},
-            },
+            "settings": {"estimators": "public", "n_draws": N_DRAWS, "boosting_rounds": ROUNDS},
             "data_sha256": load_once(plan.dataset, plan.data).sha256,
         }
 
@@ -159,7 +155,7 @@ def gap_closed(records: Sequence[Record]) -> Record:
     wide = pl.DataFrame(lines).pivot("method", index=index, values="score").sort(index)
     cells: list[Record] = []
     pooled: list[Record] = []
-    for base in (*bases.BASES, "fate_auto"):
+    for base in (*BASES, "fate_auto"):
         drop, evidence, oracle = _names(base)
         needed = [name for name in (drop, evidence, oracle) if name]
         if not set(needed) <= set(wide.columns):

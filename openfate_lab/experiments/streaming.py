@@ -1,7 +1,8 @@
 """Logs in time order: a model fitted on the first tenth meets what comes later.
 
-The first tenth of the rows trains, the second validates (and lets every setting be chosen), the
-rest streams, chunk by chunk: predict, then observe; labels come `label_delay` later.
+`OpenWorldClassifier` is fitted on the first tenth of the rows; the second chooses the one setting
+of the wrapped model; what follows streams, chunk by chunk: predict, then observe; labels come
+`label_delay` later.
 
     drop          the fitted model, new features ignored
     evidence      what the new features' earlier rows were predicted as, one round of pooling
@@ -12,39 +13,26 @@ A feature with fewer than `min_rows` training rows counts as new: a model learns
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from openfate import OpenWorldClassifier
 from openfate.errors import InputError
-from openfate.openworld import (
-    NONE,
-    Decision,
-    Evidence,
-    Floats,
-    Pooling,
-    UseEvidence,
-    evidence_candidates,
-    hidden_shares,
-    new_share,
-    pooled_evidence,
-    probe,
-    reference_strength,
-    row_losses,
-    score,
-)
-from openfate.table import MultiHot
+from openfate.estimators import task_scores
+from openfate.openworld import Floats
 from openfate.training import roc_auc
 from openfate_lab.data import DAY, Dataset, load
 from openfate_lab.experiments import runner
-from openfate_lab.experiments.bases import BASES, Base, fit_base
 from openfate_lab.experiments.display import Cell, score_cells
 from openfate_lab.experiments.runner import Experiment, Plan, Record, at_least, choose
+from openfate_lab.experiments.wrapped_models import BASES, make_base
 
 __all__ = ["METHODS", "MIN_ROWS", "Stream", "Streams", "parse_delay"]
 
@@ -53,7 +41,6 @@ MIN_ROWS = 3
 N_CHUNKS = 100  # of the whole log
 N_DRAWS = 6
 N_TENTHS = 8  # that stream
-LABEL_ALPHAS = (5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 RESULT = {**runner.RESULT, "tenths": [float] * N_TENTHS}
 RECORD = {
@@ -83,7 +70,7 @@ def parse_delay(text: str) -> float:
 
 
 class Stream:
-    """A log, the model fitted on its first tenth, and the settings that its second tenth chose."""
+    """A log, and `OpenWorldClassifier` fitted on its first tenth."""
 
     def __init__(self, dataset: Dataset, base: str, delay: float, min_rows: int) -> None:
         if dataset.time is None:
@@ -92,128 +79,54 @@ class Stream:
         n = dataset.X.n_rows
         self.n_train, self.start, self.chunk = n // 10, n // 5, max(1, n // N_CHUNKS)
         train = dataset.X.select_rows(np.arange(self.n_train))
-        known = train.feature_degree >= min_rows
-        self.old = dataset.X.select_features(np.flatnonzero(known))
-        self.new = dataset.X.select_features(np.flatnonzero(~known))
-
-    def _part(self, start: int, end: int) -> tuple[MultiHot, NDArray[np.int64]]:
-        return self.old.select_rows(np.arange(start, end)), self.dataset.y[start:end]
+        self.new = np.flatnonzero(train.feature_degree < min_rows)
+        self.rows = dataset.to_frame()
 
     @cached_property
-    def model(self) -> Base:
-        """Fitted on the first tenth."""
-        train, validation = self._part(0, self.n_train), self._part(self.n_train, self.start)
-        return fit_base(self.base, train, 2, validation=validation)
+    def model(self) -> OpenWorldClassifier:
+        """Fitted on the first tenth, in which new features are missing."""
+        known = self.dataset.to_frame(hidden=self.new)
+        first, second = slice(0, self.n_train), slice(self.n_train, self.start)
+        y = self.dataset.y
+        base = make_base(self.base, (known[first], y[first]), (known[second], y[second]))
+        wrapper = OpenWorldClassifier(base, novelty="values", n_draws=N_DRAWS)
+        return wrapper.fit(known[first], y[first], unlabelled=self.rows[second])
 
-    @cached_property
-    def P0(self) -> Floats:  # noqa: N802
-        """(N, 2) predictions of all rows, new features ignored."""
-        return self.model(self.old)
+    def run(self, method: str) -> Floats:
+        """Predictions (N - n_train, 2) in streaming order: predict, then observe."""
+        model, n_labelled = copy.deepcopy(self.model), self.n_train
+        use: Any = "drop" if method == "drop" else "use"
+        P = []
+        for start in range(self.n_train, self.dataset.X.n_rows, self.chunk):
+            rows = self.rows[start : start + self.chunk]
+            due = self._due(start)
+            if method == "late_labels" and due > n_labelled:
+                past = slice(n_labelled, due)
+                model.observe(self.rows[past], self.dataset.y[past], seen=True)
+                n_labelled = due
+            P.append(model.predict_proba(rows, graph="state", new_features=use))
+            if method != "drop":
+                model.observe(rows)
+        return np.concatenate(P)
 
-    @cached_property
-    def decision(self) -> Decision:
-        """Whether evidence pays, by probe on the second tenth."""
-        middle = np.arange(self.n_train, self.start)
-        share = new_share(self.old.select_rows(middle), self.new.select_rows(middle))
-        return probe(
-            lambda X, y: fit_base(self.base, (X, y), 2, tuned=self.model.tuned),
-            self._part(0, self.n_train),
-            self._part(self.n_train, self.start),
-            evidence_candidates(),
-            hidden=hidden_shares(share, N_DRAWS),
-        )
-
-    @cached_property
-    def unlabelled(self) -> Pooling:
-        """Settings of `evidence`; strength 0 where the probe says none."""
-        chosen = evidence_candidates().get(self.decision.chosen)
-        if self.decision.chosen == NONE or not isinstance(chosen, UseEvidence):
-            return Pooling(strength=0.0, label_strength=0.0)
-        return replace(chosen.pooling, label_strength=0.0)
-
-    @cached_property
-    def label_gains(self) -> dict[float, float]:
-        """Log-loss that each alpha of late labels gains on the second tenth, streamed.
-
-        Where the tenth is shorter than ten delays, labels come after a tenth of it instead:
-        otherwise none would come in time to choose anything.
-        """
-        rows = slice(self.n_train, self.start)
-        span = float(self.time[self.start - 1] - self.time[self.n_train])
-        y, before = self.dataset.y[rows], self.run(self.unlabelled, *self._ends(rows))
-        gains = {}
-        for alpha in LABEL_ALPHAS:
-            pooling = replace(self.unlabelled, label_strength=1.0, label_alpha=alpha)
-            P = self.run(pooling, *self._ends(rows), delay=min(self.delay, span / 10))
-            gains[alpha] = float(row_losses(before, y).mean() - row_losses(P, y).mean())
-        return gains
-
-    @staticmethod
-    def _ends(rows: slice) -> tuple[int, int]:
-        return int(rows.start), int(rows.stop)
-
-    @cached_property
-    def labelled(self) -> Pooling:
-        """Settings of `late_labels`; labels are left out where no alpha gains."""
-        alpha = max(self.label_gains, key=lambda a: self.label_gains[a])
-        if self.label_gains[alpha] <= 0:
-            return self.unlabelled
-        return replace(self.unlabelled, label_strength=1.0, label_alpha=alpha)
-
-    def run(self, pooling: Pooling, start: int, end: int, *, delay: float | None = None) -> Floats:
-        """Predictions (end - start, 2) in streaming order: predict, then observe."""
-        state, P = Evidence(2), np.empty((end - start, 2))
-        reference, n_labelled = 0.0, start
-        delay = self.delay if delay is None else delay
-        for rows in self._chunks(start, end):
-            X, P0 = self.new.select_rows(np.arange(rows.start, rows.stop)), self.P0[rows]
-            due = self._due(start, rows.start, delay)
-            self._label(state, n_labelled, due)
-            n_labelled = max(due, n_labelled)
-            fixed = pooling.fixed(reference) if pooling.relative else pooling
-            P[rows.start - start : rows.stop - start] = score(state, X, P0, fixed)
-            if pooling.strength:  # of this chunk, for the next
-                e = pooled_evidence(state, X, None, pooling.alpha)
-                reference = reference_strength(e, P0)
-            state.add(X, P0)
-        return P
-
-    def _chunks(self, start: int, end: int) -> Iterator[slice]:
-        for at in range(start, end, self.chunk):
-            yield slice(at, min(at + self.chunk, end))
-
-    def _due(self, start: int, now: int, delay: float) -> int:
+    def _due(self, now: int) -> int:
         """The first row whose label is not known when row `now` comes."""
-        due = int(np.searchsorted(self.time, self.time[now] - delay, side="right"))
-        return min(max(due, start), now)
-
-    def _label(self, state: Evidence, start: int, end: int) -> None:
-        if end > start:
-            X = self.new.select_rows(np.arange(start, end))
-            y = self.dataset.y[start:end]
-            state.add_labelled(X, self.P0[start:end], y, seen=True)
+        due = int(np.searchsorted(self.time, self.time[now] - self.delay, side="right"))
+        return min(max(due, self.n_train), now)
 
     def result(self, method: str) -> dict[str, Any]:
         """Run a method over the stream and score its last eight tenths."""
         started = time.perf_counter()
-        rows = slice(self.start, self.dataset.X.n_rows)
-        P, extra = self.P0[rows], dict[str, Any](tuned=self.model.tuned)
-        if method != "drop":
-            pooling = self.unlabelled if method == "evidence" else self.labelled
-            # The second tenth is observed too, and its labels come in time like all others.
-            P = self.run(pooling, self.n_train, rows.stop)[rows.start - self.n_train :]
-            extra["decision"] = self.decision.to_json(n_best=3)
-        if method == "late_labels":
-            extra["label_alpha"] = self.labelled.label_alpha if self.labelled.label_strength else 0
-            extra["label_gains"] = {f"{a:g}": gain for a, gain in self.label_gains.items()}
-        y = self.dataset.y[rows]
+        # The second tenth is observed too, and its labels come in time like all others.
+        P, y = self.run(method)[self.start - self.n_train :], self.dataset.y[self.start :]
+        scores = task_scores(P, y, "binary")
         return {
             "metric": "auc",
-            "score": roc_auc(P[:, 1], y),
-            "test_log_loss": float(row_losses(P, y).mean()),
+            "score": scores["auc"],
+            "test_log_loss": scores["log_loss"],
             "tenths": [roc_auc(p[:, 1], t) for p, t in _tenths(P, y)],
             "seconds": round(time.perf_counter() - started, 3),
-            **extra,
+            **({} if method == "drop" else {"decision": self.model.bank_.meta["decision"]}),
         }
 
 
@@ -271,7 +184,8 @@ class Streams(Experiment):
         """Run the methods that the record does not have yet."""
         dataset = _load(plan.dataset, plan.data)
         stream = Stream(dataset, self.base, parse_delay(self.label_delay), self.min_rows)
-        cells = stream.new.nnz / max(1, stream.new.n_rows)
+        X = dataset.X.select_features(stream.new)
+        cells = X.nnz / max(1, X.n_rows)
         record = plan.record() or plan.begin(new_cells_per_row=cells)
         return plan.complete(record, stream.result)
 

@@ -1,0 +1,109 @@
+"""Every method of the open-world experiment on one split of one data set.
+
+Rows are split 6:2:2.  Training and validation rows show the observed features only, test rows show
+all, in one batch; every method starts from the same split, and each is a public estimator:
+
+    BASE_drop       OpenWorldClassifier(BASE), new features ignored; BASE is lightgbm, catboost or
+                    logistic
+    BASE_evidence   the same, with evidence pooled among the test rows as its probe decided
+    BASE_oracle     the same model, fitted with all features
+    fate            FATEClassifier(strategy="fate"), the paper's model
+    fate_auto       FATEClassifier(): the probe chooses evidence, embeddings, both or none
+    fate_auto_drop  the same fitted estimator, new features ignored
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from openfate import FATEClassifier, OpenWorldClassifier
+from openfate.errors import OpenFATEError
+from openfate.estimators import task_scores
+from openfate.openworld import Pooling
+from openfate_lab.data import Dataset, Split
+from openfate_lab.experiments.uci_methods import Novelty
+from openfate_lab.experiments.wrapped_models import BASES, make_base
+
+__all__ = ["METHODS", "N_DRAWS", "OpenTrial"]
+
+METHODS = (
+    *(f"{base}_{way}" for base in BASES for way in ("drop", "evidence", "oracle")),
+    "fate",
+    "fate_auto",
+    "fate_auto_drop",
+)
+N_DRAWS = 8
+
+Estimator = FATEClassifier | OpenWorldClassifier
+
+
+class OpenTrial:
+    """One split of one data set, and the estimators that its methods share."""
+
+    def __init__(
+        self, dataset: Dataset, split: Split, seed: int, novelty: Novelty = "values"
+    ) -> None:
+        self.dataset, self.split, self.seed, self.novelty = dataset, split, seed, novelty
+        self.all, self.known = dataset.to_frame(), dataset.to_frame(hidden=split.new)
+        self.test = self.all[split.test]
+        # WHY: cached on the trial, so that estimators go when it goes.
+        self.fitted = cache(self._fit)
+
+    def make(self, model: str) -> Estimator:
+        """The estimator behind some methods, not fitted: a base, BASE_oracle, fate or fate_auto."""
+        options: dict[str, Any] = {"random_state": self.seed, "novelty": self.novelty}
+        if model == "fate":
+            return FATEClassifier(strategy="fate", **options)
+        if model == "fate_auto":
+            return FATEClassifier(n_draws=N_DRAWS, **options)
+        name, _, oracle = model.partition("_")
+        frame = self.all if oracle else self.known
+        train, spared = (self._rows(frame, p) for p in (self.split.train, self.split.validation))
+        base = make_base(name, train, spared, self.seed)
+        if oracle:  # nothing will be new to it: there is nothing to probe
+            return OpenWorldClassifier(base, pooling=Pooling(strength=0.0), **options)
+        return OpenWorldClassifier(base, n_draws=N_DRAWS, **options)
+
+    def _rows(
+        self, frame: pl.DataFrame, rows: NDArray[np.int64]
+    ) -> tuple[pl.DataFrame, NDArray[np.int64]]:
+        return frame[rows], self.dataset.y[rows]
+
+    def _fit(self, model: str) -> tuple[Estimator, float]:
+        """The estimator, fitted on training and validation rows, and the seconds that it took."""
+        started = time.perf_counter()
+        frame = self.all if model.endswith("_oracle") else self.known
+        rows = self._rows(frame, np.concatenate([self.split.train, self.split.validation]))
+        estimator = self.make(model).fit(*rows, unlabelled=self.test)
+        return estimator, time.perf_counter() - started
+
+    def result(self, method: str) -> dict[str, Any]:
+        """Run a method and score it on the test rows."""
+        model = method.removesuffix("_drop").removesuffix("_evidence")
+        estimator, seconds = self.fitted(model)
+        started = time.perf_counter()
+        use: Any = "drop" if method.endswith("_drop") else "use"
+        P = estimator.predict_proba(self.test, graph="batch", new_features=use)
+        seconds += time.perf_counter() - started
+        scores = task_scores(P, self.dataset.y[self.split.test], estimator.bank_.task)
+        metric = self.dataset.metric
+        if not np.isfinite(scores[metric]):
+            raise OpenFATEError(
+                f"{method} has no {metric} on the {len(self.test)} test rows of "
+                f"{self.dataset.name}, seed {self.seed}: they hold one class alone."
+            )
+        decision = estimator.bank_.meta.get("decision")
+        extra = {"decision": decision} if decision and use == "use" else {}
+        return {
+            "metric": metric,
+            "score": scores[metric],
+            "test_log_loss": scores["log_loss"],
+            "seconds": round(seconds, 3),
+            **extra,
+        }
