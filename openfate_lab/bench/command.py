@@ -207,7 +207,7 @@ def _numbers(flag: str, text: str | None) -> list[int] | None:
             return [int(n) for n in numbers]
     except (ValueError, OverflowError):
         pass
-    raise InputError(f"{flag} {text}: give whole numbers from 1 with commas between them.")
+    raise InputError(f"{flag} {text}: give integers from 1 with commas between them.")
 
 
 def _parser() -> argparse.ArgumentParser:
