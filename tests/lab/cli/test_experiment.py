@@ -45,7 +45,7 @@ def test_every_field_is_a_flag_with_its_text_and_default(openfate, name):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["ablation", "--variants", "joined"], "Did you mean 'joint'?"),
+        (["ablation", "--variants", "joined"], "did you mean 'joint'?"),
         (["ablation", "--observed", "half"], "--observed half"),
         (["map", "--perplexity", "0"], "perplexity=0.0"),
         (["generalization", "--kept", "half"], "--kept half: give numbers with commas"),
