@@ -1,3 +1,1 @@
-"""Fixtures of the commands, the library's; its place makes `report.folders` importable."""
-
-from cli.conftest import openfate, refused  # noqa: F401
+"""Its place makes `report.folders` importable (pytest's `prepend` mode)."""
