@@ -14,7 +14,7 @@ from openfate.files import writing
 from openfate.models import DeepFM, GraphSAGE
 from openfate.table import prepare
 from openfate.training import StreamingAUC, StreamSettings, predict_stream, train_stream
-from openfate_lab.data.synthetic_raw import write_raw_criteo
+from openfate_lab.data import write_raw_criteo
 
 folder = Path(tempfile.mkdtemp())
 write_raw_criteo(folder / "train.txt", n_rows=30_000, n_features=3_000)  # Criteo's format

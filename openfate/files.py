@@ -1,4 +1,4 @@
-"""How a file is written: whole or not at all, and where it may be."""
+"""How a file is written: whole or not at all, where it may be, and by one writer at a time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from filelock import FileLock, Timeout
+
 from openfate.errors import DataFileError, InputError
 
-__all__ = ["check_place", "writing"]
+__all__ = ["check_place", "hold_folder", "writing"]
 
 
 def check_place(out: Path) -> None:
@@ -61,3 +63,51 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise DataFileError(f"{path}: cannot be written ({error.strerror or error}).") from None
+
+
+@contextmanager
+def hold_folder(folder: Path, lock: Path | None = None, *, wait: bool = False) -> Iterator[None]:
+    """Hold a folder, so that no other process or thread writes there.
+
+    Parameters
+    ----------
+    folder
+        What is written.
+    lock
+        The file that says so, which stays; by default .lock in the folder.  Its own folder is made.
+    wait
+        Wait for the other writer, and let the same thread hold it more than once; by default
+        both are refused.
+
+    Raises
+    ------
+    InputError
+        Where another writer holds it.
+    DataFileError
+        Where the lock cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, hold_folder(Path(folder)):
+    ...     with hold_folder(Path(folder)):
+    ...         pass
+    Traceback (most recent call last):
+    openfate.errors.InputError: ...: another process is writing there; wait for it, or give \
+another folder.
+    """
+    path = (folder / ".lock" if lock is None else lock).absolute()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = FileLock(path, timeout=-1 if wait else 0, is_singleton=wait)
+        held.acquire()
+    except Timeout:
+        raise InputError(
+            f"{folder}: another process is writing there; wait for it, or give another folder."
+        ) from None
+    except OSError as error:
+        raise DataFileError(f"{folder}: cannot be written ({error.strerror or error}).") from None
+    try:
+        yield
+    finally:
+        held.release()

@@ -9,9 +9,9 @@ import multiprocessing
 
 import numpy as np
 import polars as pl
-from openfate.bank.persistence import Bundle, write_bundle
 
 from openfate.bank import read_bundle, updating
+from openfate.bank.bundle import Bundle, write_bundle
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["bundle_writer"])

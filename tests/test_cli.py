@@ -67,18 +67,21 @@ def test_version_is_the_package_version():
     ("arguments", "parts"),
     [
         (["--datasets", "robt"], ["robt", "robot"]),
-        (["--datasets", "digits", "--methods", "fates"], ["--methods fates", "fate"]),
-        (["--datasets", "digits", "--observed", "1.2"], ["--observed 1.2", "between 0 and 1"]),
-        (["--datasets", "digits", "--observed", "0"], ["--observed 0", "between 0 and 1"]),
+        (
+            ["--datasets", "digits", "--methods", "fates"],
+            ["methods: 'fates'", "Did you mean 'fate'?"],
+        ),
+        (["--datasets", "digits", "--observed", "1.2"], ["observed=1.2", "between 0 and 1"]),
+        (["--datasets", "digits", "--observed", "0"], ["observed=0.0", "between 0 and 1"]),
         (["--datasets", "digits", "--observed", "half"], ["--observed half", "0.3,0.5"]),
-        (["--datasets", "digits", "--compat", "code"], ["--compat code", "reference"]),
-        (["--datasets", "digits", "--novelty", "rows"], ["--novelty rows", "columns"]),
+        (["--datasets", "digits", "--compat", "code"], ["compat: 'code'", "reference"]),
+        (["--datasets", "digits", "--novelty", "rows"], ["novelty: 'rows'", "columns"]),
         (["--datasets", "digits", "--set", "epoch=3"], ["--set epoch=3", "epochs"]),
         (["--datasets", "digits", "--set", "lr=fast"], ["--set lr=fast", "a number"]),
         (["--datasets", "digits", "--set", "masking=rows"], ["masking", "rows", "n_fold"]),
         (["--datasets", "digits", "--set", "drop_edge=2"], ["drop_edge", "2"]),
-        (["--datasets", ","], ["--datasets", "empty"]),
-        (["--datasets", "digits", "--split-seed", "9" * 30], ["--split-seed"]),
+        (["--datasets", ","], ["datasets is empty"]),
+        (["--datasets", "digits", "--split-seed", "9" * 30], ["split_seed="]),
     ],
 )
 def test_bad_flags_give_one_line_and_write_nothing(tmp_path, arguments, parts):
@@ -189,7 +192,7 @@ def test_help_shows_what_stands_in_brackets():
 
 def test_ctrl_c_in_the_demo_is_one_line_and_writes_nothing(tmp_path):
     done = interrupted(
-        "openfate_lab.experiments.methods", "train", 2, "demo", "--out", tmp_path / "demo.png"
+        "openfate_lab.experiments.uci_methods", "train", 2, "demo", "--out", tmp_path / "demo.png"
     )
     assert done == (130, "", "openfate: interrupted; nothing was written.\n")
     assert list(tmp_path.iterdir()) == []

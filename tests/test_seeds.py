@@ -7,7 +7,7 @@ import pytest
 
 from openfate.errors import InputError
 from openfate.seeds import checked_seed
-from openfate_lab.data.synthetic import SyntheticStream
+from openfate_lab.data import SyntheticStream
 
 BAD = [-1, 1.5, True, 2**63, "a", math.nan, np.float64(1)]
 

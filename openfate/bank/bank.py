@@ -10,10 +10,12 @@ sums.  No training, no scikit-learn.  D observed features, D' known ones (observ
 
 from __future__ import annotations
 
+import collections
+import copy
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +53,24 @@ Use = Literal["use", "drop"]
 _SILENT = Policies("ignore", "ignore", "ignore")
 
 
-class Options(NamedTuple):
-    """How the rows of one call are read."""
+class Options(TypedDict, total=False):
+    """How the rows of one call are read; what is not given or None is the bank's own."""
 
-    exclude: Sequence[str]
-    overrides: Schema
-    policies: Policies
+    exclude: Sequence[str] | None
+    overrides: Schema | None
+    policies: Policies | None
+
+
+class Prediction(NamedTuple):
+    """The outputs of one call, and what they came from."""
+
+    encoder: Encoder  # with ids for what is new
+    X: MultiHot  # (N, D')
+    model: Model
+    P0: Floats  # (N, C) the model's, without new features
+    evidence: LiveEvidence | JointEvidence | None
+    votes: Floats  # (N, C) what evidence leaves out of its pools
+    outputs: Floats  # (N, C)
 
 
 class FeatureBank:
@@ -126,7 +140,14 @@ class FeatureBank:
         self.n_rows = 0  # of all of them: training and observed
         # Evidence of the very rows that will be predicted; None but in a copy that looked ahead.
         self.joint: JointEvidence | None = None
-        self.lock = _Lock()  # one thread observes, predicts or reads at a time
+        self.lock = threading.RLock()  # one thread observes, predicts or reads at a time
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copy or a pickle has a lock of its own.
+        vars(self).update(state, lock=threading.RLock())
 
     @property
     def task(self) -> Task:
@@ -176,33 +197,41 @@ class FeatureBank:
         -------
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
-        _check_choice("graph", graph, ("auto", "state", "batch"))
         _check_choice("new_features", new_features, ("use", "drop"))
-        use = new_features == "use"
-        options = self._options(exclude, overrides, policies if use else _SILENT)
+        options = Options(exclude=exclude, overrides=overrides, policies=policies)
+        return self.run(rows, graph, use=new_features == "use", **options).outputs
+
+    def run(
+        self, rows: Any, graph: Graph, *, use: bool = True, **options: Unpack[Options]
+    ) -> Prediction:
+        """Predict rows as `predict` does, and tell from what; new features are used or dropped."""
+        _check_choice("graph", graph, ("auto", "state", "batch"))
+        if not use:
+            graph, options["policies"] = "state", _SILENT
         with self.lock:
-            table, encoder, X = self._encode(rows, options, grow=use and graph != "state")
-            joined = self._joined(X, graph) if use else None
-            P0, P = self.model.predict_both(
-                table, X, encoder.field_of, use_new=use and self.embeddings, joined=joined
-            )
-            if self.evidence is None or not use:
-                return P
-            new, evidence = self.new_part(X), self.joint or self.evidence
-            if joined is not None:
+            table, encoder, X = self._encode(rows, graph != "state", **options)
+            joined = self._joined(X, graph)
+            model, evidence, new = self.model, self.joint or self.evidence, self.new_part(X)
+            if joined is not None and self.embeddings:
+                model = model.copy()
+                model.observe(X, joined)
+            use_new = use and self.embeddings
+            P0, outputs = model.predict_both(table, X, encoder.field_of, use_new)
+            if evidence is None or not use:
+                return Prediction(encoder, X, model, P0, None, P0, outputs)
+            if joined is not None and self.evidence is not None:
                 evidence = JointEvidence(self.evidence, every=graph == "batch")
-                for _ in range(evidence.n_sweeps):
+                for _ in range(evidence.pooling.n_sweeps):
                     evidence.sweep([(new, P0)])
-            return evidence.move(P, new, evidence.votes(new, P0))
+            votes = evidence.votes(new, P0)
+            outputs = evidence.move(outputs, new, votes)
+            return Prediction(encoder, X, model, P0, evidence, votes, outputs)
 
     def lookahead(
         self,
         frames: Iterable[Any],
         graph: Graph = "auto",
-        *,
-        exclude: Sequence[str] | None = None,
-        overrides: Schema | None = None,
-        policies: Policies | None = None,
+        **options: Unpack[Options],
     ) -> FeatureBank:
         """Copy the bank and let the copy see the rows of the frames, as `predict` does with its.
 
@@ -216,44 +245,41 @@ class FeatureBank:
             (`Pooling.n_sweeps`) reads them twice.
         graph
             "auto": only features that the state has never seen learn from the rows.
-        exclude, overrides, policies
-            Of this call; None: the bank's own.
+        options
+            exclude, overrides, policies: see `predict`.
         """
         _check_choice("graph", graph, ("auto", "state", "batch"))
-        options = self._options(exclude, overrides, policies)
         with self.lock:
-            ahead, joint = self.copy(), None
+            ahead = self.copy()
             if self.evidence is not None and graph != "state":
-                ahead.joint = joint = JointEvidence(self.evidence, every=graph == "batch")
-            n_sweeps = 0 if joint is None else joint.n_sweeps
+                ahead.joint = JointEvidence(self.evidence, every=graph == "batch")
+            n_sweeps = 1 if ahead.joint is None else ahead.joint.pooling.n_sweeps
             if n_sweeps > 1 and iter(frames) is frames:
                 raise InputError(
                     "the frames can be gone through once, and evidence of this bank takes "
                     f"{n_sweeps} sweeps: give a list, or an object that can be iterated again."
                 )
-            seen = ahead._see(frames, graph, options)
-            if joint is None or not n_sweeps:
-                for _ in seen:
-                    pass
-                return ahead
-            for _ in range(n_sweeps):
-                joint.sweep(
-                    (self.new_part(X), self.model.predict_both(table, X, field_of)[0])
-                    for table, X, field_of in seen
-                )
-                seen = ahead._see(frames, "state", options._replace(policies=_SILENT))
+            for sweep in range(n_sweeps):
+                if sweep:
+                    graph, options["policies"] = "state", _SILENT  # they are known by now
+                parts = ahead._see(frames, graph, **options)
+                if ahead.joint is None:
+                    collections.deque(parts, maxlen=0)
+                else:
+                    ahead.joint.sweep(parts)
             return ahead
 
     def _see(
-        self, frames: Iterable[Any], graph: Graph, options: Options
-    ) -> Iterator[tuple[Table, MultiHot, NDArray[np.integer]]]:
-        """Frames, encoded, and the field of each feature; the bank learns them unless "state"."""
+        self, frames: Iterable[Any], graph: Graph, **options: Unpack[Options]
+    ) -> Iterator[tuple[MultiHot, Floats]]:
+        """New features and P0 of the rows of frames; the bank learns from them unless "state"."""
         for frame in frames:
-            table, self.encoder, X = self._encode(frame, options, grow=graph != "state")
+            table, self.encoder, X = self._encode(frame, graph != "state", **options)
+            P0, _ = self.model.predict_both(table, X, self.encoder.field_of)
             joined = self._joined(X, graph)
             if joined is not None:
                 self.model.observe(X, joined)
-            yield table, X, self.encoder.field_of
+            yield self.new_part(X), P0
 
     def _joined(self, X: MultiHot, graph: Graph) -> NDArray[np.bool_] | None:
         """(D',) features for which the rows that are predicted count; None where there are none."""
@@ -265,43 +291,36 @@ class FeatureBank:
 
     # ---- reading rows --------------------------------------------------------------------------
 
-    def _options(
-        self, exclude: Sequence[str] | None, overrides: Schema | None, policies: Policies | None
-    ) -> Options:
-        return Options(
-            self.exclude if exclude is None else exclude,
-            self.overrides if overrides is None else overrides,
-            self.policies if policies is None else policies,
-        )
-
-    def _open(self, rows: Any, options: Options) -> Table:
+    def _open(self, rows: Any, exclude: Sequence[str] | None = None) -> Table:
         """Read rows, without the columns that are not used."""
-        table = read_table(rows)
-        if not options.exclude:
+        table, unused = read_table(rows), self.exclude if exclude is None else exclude
+        if not unused:
             return table
-        return table.select(name for name in table.columns if name not in options.exclude)
+        return table.select(name for name in table.columns if name not in unused)
 
     def _encode(
-        self, rows: Any, options: Options, *, grow: bool
+        self,
+        rows: Any,
+        grow: bool,
+        *,
+        exclude: Sequence[str] | None = None,
+        overrides: Schema | None = None,
+        policies: Policies | None = None,
     ) -> tuple[Table, Encoder, MultiHot]:
-        """Rows, an encoder (with ids for what the policies let in), and X; changes nothing."""
-        table, encoder = self._open(rows, options), self.encoder
-        allowed = enforce(encoder, table, options.policies, options.overrides)
+        """Rows, an encoder (grown by what the policies let in), and X; changes nothing."""
+        table, encoder = self._open(rows, exclude), self.encoder
+        overrides = self.overrides if overrides is None else overrides
+        allowed = enforce(encoder, table, policies or self.policies, overrides)
         if grow:
             wanted = Schema.from_frame(
                 table.select(allowed.columns),
-                overrides=options.overrides,
+                overrides=overrides,
                 numeric=self.meta.get("numeric", "buckets"),
             )
             encoder = encoder.grow_copy(
                 table, wanted, columns=allowed.columns, values=allowed.values
             )
         return table, encoder, encoder.encode(table)
-
-    def encode(self, rows: Any, exclude: Sequence[str] | None = None) -> tuple[Table, MultiHot]:
-        """Rows as the bank reads them, and X over the features that it knows."""
-        table = self._open(rows, self._options(exclude, None, None))
-        return table, self.encoder.encode(table)
 
     def new_part(self, X: MultiHot) -> MultiHot:
         """(N, D' - D) the new features of rows, numbered from 0; without values."""
@@ -333,9 +352,9 @@ class FeatureBank:
         exclude, overrides, policies
             Of this call; None: the bank's own.
         """
-        options = self._options(exclude, overrides, policies)
+        options = Options(exclude=exclude, overrides=overrides, policies=policies)
         with self.lock:
-            table, encoder, X = self._encode(rows, options, grow=True)
+            table, encoder, X = self._encode(rows, True, **options)
             # WHY: predicted and checked first; after it nothing can fail but for want of memory.
             P0 = None
             if self.evidence is not None:
@@ -350,9 +369,9 @@ class FeatureBank:
                 self.evidence.observe(self.new_part(X), P0, y, seen=seen)
             self.encoder = encoder
 
-    def grow_encoder(self, rows: Any, *, policies: Policies | None = None) -> Encoder:
+    def grow_encoder(self, rows: Any, **options: Unpack[Options]) -> Encoder:
         """The encoder with ids for what is new in rows and let in; the bank is not changed."""
-        return self._encode(rows, self._options(None, None, policies), grow=True)[1]
+        return self._encode(rows, True, **options)[1]
 
     def schema_report(
         self,
@@ -369,10 +388,10 @@ class FeatureBank:
         exclude, overrides, policies
             Of this call; None: the bank's own.
         """
-        options = self._options(exclude, overrides, policies)
+        overrides = self.overrides if overrides is None else overrides
         with self.lock:
-            table, note = self._open(rows, options), self.describe_usage()
-            return compare(self.encoder, table, options.policies, options.overrides, note=note)
+            table, note = self._open(rows, exclude), self.describe_usage()
+            return compare(self.encoder, table, policies or self.policies, overrides, note=note)
 
     def describe_usage(self) -> str:
         """How new features are used, and what a probe said to that, in a sentence or two."""
@@ -409,17 +428,11 @@ class FeatureBank:
         self, encoder: Encoder, model: Model, evidence: LiveEvidence | None
     ) -> FeatureBank:
         """The same bank around another vocabulary and model, which have seen no rows yet."""
-        return FeatureBank(
-            encoder,
-            model,
-            self.classes,
-            embeddings=self.embeddings,
-            evidence=evidence,
-            policies=self.policies,
-            exclude=self.exclude,
-            overrides=self.overrides,
-            meta=self.meta,
-        )
+        bank = copy.copy(self)
+        bank.encoder, bank.model, bank.evidence = encoder, model, evidence
+        bank.rows, bank.n_rows, bank.joint = np.zeros(model.n_observed), 0, None
+        bank.meta = dict(self.meta)
+        return bank
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a bundle, whole or not at all: see `openfate.bank.bundle`."""
@@ -466,22 +479,6 @@ class FeatureBank:
         bank = cls(**arguments)
         bank.rows, bank.n_rows = rows, n_rows
         return bank
-
-
-class _Lock:
-    """A lock of one object: a copy or a pickle of it has one of its own."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> Any:
-        return _Lock, ()
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -15,13 +15,11 @@ bundle whole, a crash after it leaves strays, which the next reader or writer sw
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -40,7 +38,7 @@ from openfate import __version__
 from openfate.bank.network import Network
 from openfate.bank.wrapped import Wrapped, revive
 from openfate.errors import DataFileError, InputError
-from openfate.files import writing
+from openfate.files import hold_folder, writing
 from openfate.openworld import LiveEvidence, Pooling, Task
 from openfate.table import Encoder, Policies, Schema
 
@@ -172,9 +170,6 @@ def read_bundle(path: str | Path) -> Bundle:
 
 # ---- locking -----------------------------------------------------------------------------------
 
-_held: dict[tuple[int, Path], int] = {}
-_held_lock = threading.Lock()
-
 
 @contextmanager
 def updating(path: str | Path) -> Iterator[None]:
@@ -189,38 +184,15 @@ def updating(path: str | Path) -> Iterator[None]:
     ...     pass
     """
     path = Path(path)
-    key = (threading.get_ident(), path.absolute())
-    with _held_lock:
-        nested = key in _held
-        _held[key] = _held.get(key, 0) + 1
-    try:
-        if nested:
-            yield
-        else:
-            with _open_lock(path) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                yield
-    finally:
-        with _held_lock:
-            _held[key] -= 1
-            if not _held[key]:
-                del _held[key]
-
-
-def _open_lock(path: Path) -> io.TextIOWrapper:
     if not path.absolute().parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.absolute().parent}; make it first.")
-    try:
-        path.mkdir(exist_ok=True)
-        return (path / ".lock").open("a")
-    except OSError as error:
-        raise DataFileError(f"{path}: cannot be written ({error.strerror}).") from None
+    with hold_folder(path, wait=True):
+        yield
 
 
 def _sweep_if_free(path: Path) -> None:
     """Remove strays unless a writer is at work, or the folder is not ours to change."""
-    with suppress(OSError), (path / ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(InputError, DataFileError), hold_folder(path):
         _sweep(path, _read_meta(path)["files"])
 
 

@@ -6,17 +6,17 @@ N rows, E entries (a row's feature each), C outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from openfate.bank.bank import FeatureBank, Graph
+from openfate.bank.bank import FeatureBank, Graph, Options
 from openfate.bank.network import Network
 from openfate.errors import InputError
 from openfate.openworld import Floats, Task
-from openfate.table import MultiHot, Policies, Schema, read_table
+from openfate.table import MultiHot
 
 __all__ = ["contributions", "describe", "nearest"]
 
@@ -26,10 +26,7 @@ def contributions(
     rows: Any,
     graph: Graph = "auto",
     at: Sequence[int] | None = None,
-    *,
-    exclude: Sequence[str] | None = None,
-    overrides: Schema | None = None,
-    policies: Policies | None = None,
+    **options: Unpack[Options],
 ) -> dict[str, list[Any]]:
     """How much each feature of each row moved its output.
 
@@ -39,7 +36,7 @@ def contributions(
 
     Parameters
     ----------
-    rows, graph, exclude, overrides, policies
+    rows, graph, options
         See `FeatureBank.predict`.
     at
         Places of the rows to explain; all by default.
@@ -48,32 +45,24 @@ def contributions(
     -------
         Columns of equal length: row, output, field, value, new, effect.
     """
-    table = read_table(rows)  # once, for the look-ahead too
-    bank = bank.lookahead([table], graph, exclude=exclude, overrides=overrides, policies=policies)
-    table, X = bank.encode(table, exclude)
-    field_of, use_new = bank.encoder.field_of, bank.embeddings
-    P0, P = bank.model.predict_both(table, X, field_of, use_new=use_new)
-    places = np.arange(X.n_rows) if at is None else np.asarray(at, dtype=np.intp)
-    X, P0, P = X.select_rows(places), P0[places], P[places]
-    row_of, left = X.row_of, _leave_one_out(X)
-    entries, P_left = np.arange(X.nnz), P0[row_of]
-    if isinstance(bank.model, Network):
-        P_left = bank.model.predict(left, field_of, drop_new=not use_new)
-    else:
-        entries = np.flatnonzero(X.ids >= bank.n_observed)
-    evidence = bank.joint or bank.evidence
-    if evidence is not None:
-        new = bank.new_part(X)
-        votes = evidence.votes(new, P0)
-        P = evidence.move(P, new, votes)
-        P_left = evidence.move(P_left, bank.new_part(left), votes[row_of])
-    whole = _scores(P, bank.task)
-    effect = whole[row_of] - _scores(P_left, bank.task)  # (E, C)
-    entry, output = _explained(bank.task, whole, row_of, entries)
-    named = [bank.encoder.decode(int(feature)) for feature in X.ids[entry]]
+    with bank.lock:
+        call = bank.run(rows, graph, **options)
+        places = np.arange(call.X.n_rows) if at is None else np.asarray(at, dtype=np.intp)
+        X, whole = call.X.select_rows(places), _scores(call.outputs[places], bank.task)
+        left, of = _leave_one_out(X), places[X.row_of]  # (E, D'), (E,)
+        entries, less = np.arange(X.nnz), call.P0[of]
+        if isinstance(call.model, Network):
+            less = call.model.predict(left, call.encoder.field_of, drop_new=not bank.embeddings)
+        else:
+            entries = np.flatnonzero(X.ids >= bank.n_observed)
+        if call.evidence is not None:
+            less = call.evidence.move(less, bank.new_part(left), call.votes[of])
+    effect = whole[X.row_of] - _scores(less, bank.task)  # (E, C)
+    entry, output = _explained(bank.task, whole, X.row_of, entries)
+    named = [call.encoder.decode(int(feature)) for feature in X.ids[entry]]
     names = bank.classes or ["prediction"]
     return {
-        "row": places[row_of[entry]].tolist(),
+        "row": of[entry].tolist(),
         "output": [names[at] for at in output],
         "field": [field for field, _ in named],
         "value": [value for _, value in named],
@@ -110,23 +99,19 @@ def nearest(bank: FeatureBank, field: str, value: str | float | None, k: int = 5
         effect: the change of the outputs of an average row that gets the feature.
     """
     with bank.lock:
-        return _nearest(bank, field, value, k)
-
-
-def _nearest(bank: FeatureBank, field: str, value: str | float | None, k: int) -> dict[str, Any]:
-    feature = bank.encoder.find(field, value)
-    if feature is None:
-        raise InputError(
-            f"field {field!r} has no value {value!r} in this bank: observe rows that have it."
-        )
-    network = bank.model if isinstance(bank.model, Network) else None
-    return {
-        **_named(bank, feature),
-        "id": feature,
-        "new": feature >= bank.n_observed,
-        "nearest": [] if network is None else _neighbours(bank, network, feature, k),
-        "effect": _average_effect(bank, feature),
-    }
+        feature = bank.encoder.find(field, value)
+        if feature is None:
+            raise InputError(
+                f"field {field!r} has no value {value!r} in this bank: observe rows that have it."
+            )
+        network = bank.model if isinstance(bank.model, Network) else None
+        return {
+            **_named(bank, feature),
+            "id": feature,
+            "new": feature >= bank.n_observed,
+            "nearest": [] if network is None else _neighbours(bank, network, feature, k),
+            "effect": _average_effect(bank, feature),
+        }
 
 
 def _named(bank: FeatureBank, feature: int) -> dict[str, Any]:

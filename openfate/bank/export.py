@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from openfate import __version__
 from openfate.bank.bank import FeatureBank
-from openfate.bank.network import Network
+from openfate.bank.network import Network, finish
 from openfate.errors import InputError, OpenFATEError
 from openfate.files import check_place, writing
 from openfate.models import Backbone, RunningFATE
@@ -126,8 +126,7 @@ class _Network(nn.Module):
         members = _members(bank)
         self.backbones = nn.ModuleList(copy.deepcopy(m.backbone).float() for m in members)
         self.width = int(members[0].W.size(1))
-        self.task = bank.task
-        self.mean, self.deviation = bank.target_scale
+        self.task, self.scale = bank.task, bank.target_scale
 
     def forward(self, table: Tensor, ids: Tensor, values: Tensor) -> Tensor:
         used = values * (ids >= 0)  # (N, d)
@@ -135,16 +134,8 @@ class _Network(nn.Module):
         outputs = []
         for backbone, part in zip(self.backbones, torch.split(cells, self.width, 2), strict=True):
             z = cast("Backbone", backbone).pooled(part, used)
-            outputs.append(self._finish(backbone(z)))
+            outputs.append(finish(backbone(z), self.task, *self.scale))
         return torch.stack(outputs).mean(0) if len(outputs) > 1 else outputs[0]
-
-    def _finish(self, logits: Tensor) -> Tensor:
-        if self.task == "regression":
-            return logits * self.deviation + self.mean
-        if self.task == "multiclass":
-            return logits.softmax(1)
-        p = logits.sigmoid()
-        return p if self.task == "multilabel" else torch.cat([1 - p, p], 1)
 
 
 def _onnx_bytes(bank: FeatureBank) -> bytes:

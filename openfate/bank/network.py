@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from openfate.errors import InputError
 from openfate.models import FATE, ContextMap, GraphSAGE, RunningFATE, Sums, make_backbone
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
 
-__all__ = ["Arrays", "Fields", "Network"]
+__all__ = ["Arrays", "Fields", "Network", "finish"]
 
 Arrays = dict[str, NDArray[Any]]
 Fields = NDArray[np.integer] | None  # (D',) the field of each feature
@@ -57,43 +58,16 @@ class Network:
 
     def predict(self, X: MultiHot, field_of: Fields = None, drop_new: bool = True) -> Floats:
         """Predictions (N, C): the mean over the members, from trained features or from all."""
-        parts = [self._finish(m.logits(X, field_of, drop_new)) for m in self.members]
-        return np.asarray(np.mean(parts, axis=0)) if len(parts) > 1 else parts[0]
+        logits = [torch.from_numpy(m.logits(X, field_of, drop_new)) for m in self.members]
+        parts = [finish(z, self.task, *self.target_scale) for z in logits]
+        return np.asarray(torch.stack(parts).mean(0).numpy())
 
     def predict_both(
-        self,
-        table: Table,  # what a wrapped model predicts from
-        X: MultiHot,
-        field_of: Fields,
-        *,
-        use_new: bool = False,
-        joined: NDArray[np.bool_] | None = None,
+        self, table: Table, X: MultiHot, field_of: Fields, use_new: bool = False
     ) -> tuple[Floats, Floats]:
-        """Predictions (N, C) without new features, and with them where `use_new`.
-
-        Parameters
-        ----------
-        joined
-            (D',) features for which the rows themselves count too, as if they had been observed.
-        """
+        """Predictions (N, C) without new features, and with them where `use_new`."""
         P0 = self.predict(X, field_of)
-        if not use_new:
-            return P0, P0
-        network = self if joined is None else self.copy()
-        if joined is not None:
-            network.observe(X, joined)
-        return P0, network.predict(X, field_of, drop_new=False)
-
-    def _finish(self, logits: Floats) -> Floats:
-        """Logits (N, C) -> what the task predicts: probabilities, or numbers."""
-        if self.task == "regression":
-            mean, deviation = self.target_scale
-            return logits * deviation + mean
-        if self.task == "multiclass":
-            powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-            return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-        p = torch.from_numpy(logits).sigmoid().numpy()
-        return p if self.task == "multilabel" else np.concatenate([1 - p, p], axis=1)
+        return P0, self.predict(X, field_of, drop_new=False) if use_new else P0
 
     def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
         """Add rows to the sums of every member."""
@@ -150,6 +124,16 @@ class Network:
             raise InputError("the members of the network have different features, or are none.")
         mean, deviation = settings["target_scale"]
         return cls(members, settings["task"], (float(mean), float(deviation)))
+
+
+def finish(logits: Tensor, task: Task, mean: float, deviation: float) -> Tensor:
+    """Logits (N, C) -> what the task predicts: probabilities, or numbers on the target's scale."""
+    if task == "regression":
+        return logits * deviation + mean
+    if task == "multiclass":
+        return logits.softmax(1)
+    p = logits.sigmoid()
+    return p if task == "multilabel" else torch.cat([1 - p, p], 1)
 
 
 def _under(arrays: Arrays, prefix: str) -> Arrays:

@@ -63,13 +63,7 @@ class Wrapped:
         return self._n_observed
 
     def predict_both(
-        self,
-        table: Table,
-        X: MultiHot,
-        field_of: Fields,
-        *,
-        use_new: bool = False,
-        joined: NDArray[np.bool_] | None = None,
+        self, table: Table, X: MultiHot, field_of: Fields, use_new: bool = False
     ) -> tuple[Floats, Floats]:
         """Predictions (N, C) of the wrapped model, twice: new features are not its business."""
         P0 = self._predict_table(table)

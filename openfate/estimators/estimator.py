@@ -19,10 +19,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from openfate.bank import FeatureBank, Floats, Graph, Use, contributions
+from openfate.bank import FeatureBank, Floats, Graph, Network, Use, Wrapped, contributions
 from openfate.errors import InputError
 from openfate.estimators.target import Target, read_classes, read_labels, read_numbers
 from openfate.estimators.usage import measure_new_share
+from openfate.openworld import Decision, LiveEvidence
 from openfate.table import Encoder, Policies, Schema, SchemaReport, Table, column_of, read_table
 
 __all__ = ["BankClassifier", "BankEstimator", "BankRegressor", "unchanged_on_error"]
@@ -32,10 +33,11 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` makes a `FeatureBank`.
 
     A subclass has the parameters `schema`, `exclude`, `hidden_share`, `random_state`,
-    `new_columns`, `new_values` and `missing_columns`, and a `_fit`.
+    `new_columns`, `new_values` and `missing_columns`, a `_read_target` and a `_fit`.
     """
 
     bank_: FeatureBank
+    _target_name: tuple[str, ...]
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 
@@ -52,12 +54,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     # ---- fitting -------------------------------------------------------------------------------
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: ArrayLike | None = None,
-        *,
-        unlabelled: Any = None,
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, unlabelled: Any = None
     ) -> Self:
         """Learn from labelled rows.
 
@@ -75,6 +72,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             are used for nothing else: nothing is trained on them.
         """
         with unchanged_on_error(self):
+            _ = self._policies  # WHY: a wrong word is told before any work
             table = self._read(X, reset=True)
             target = self._read_target(y, table.n_rows)
             # WHY: a named target must not come in as a feature later.
@@ -82,19 +80,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             is_new = isinstance(name, str) and name and name not in table.columns
             self._target_name = (str(name),) if is_new else ()
             later = None if unlabelled is None else self._read(unlabelled)
-            return self._fit(table, target, sample_weight, later)
-
-    def _read_target(self, y: Any, n_rows: int) -> Target:
-        raise NotImplementedError
-
-    def _fit(
-        self,
-        table: Table,
-        target: Target,
-        sample_weight: ArrayLike | None,
-        unlabelled: Table | None,
-    ) -> Self:
-        raise NotImplementedError
+            self._fit(table, target, sample_weight, later)
+            return self
 
     def _read(self, X: Any, *, reset: bool = False) -> Table:
         """Read a frame or an array; `reset` in fit, where the estimator learns names and width.
@@ -123,6 +110,29 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(list(table.columns), dtype=object)
             self.n_features_in_ = len(table.columns)
         return table
+
+    def _set_bank(
+        self,
+        table: Table,
+        encoder: Encoder,
+        model: Network | Wrapped,
+        classes: Sequence[Any],
+        evidence: LiveEvidence | None,
+        *,
+        embeddings: bool,
+    ) -> None:
+        """Make the bank, which has seen the rows of the table."""
+        self.bank_ = FeatureBank(
+            encoder,
+            model,
+            classes,
+            embeddings=embeddings,
+            evidence=evidence,
+            policies=self._policies,
+            exclude=(*self._excluded, *self._target_name),
+            overrides=self._overrides,
+        )
+        self.bank_.observe(table)
 
     def _expect_share(self, encoder: Encoder, unlabelled: Table | None) -> float | None:
         """The share of cells that will be new: the parameter, or what unlabelled rows tell."""
@@ -244,7 +254,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "bank_")
         self.bank_.save(path, overwrite=overwrite)
 
-    def _describe(self, **more: Any) -> None:
+    def _describe(self, decision: Decision | None, **more: Any) -> None:
         """Let the bank remember what makes this estimator again, and what else a bundle tells."""
         self.bank_.meta.update(
             {
@@ -252,6 +262,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
                 "columns": getattr(self, "feature_names_in_", np.array([])).tolist(),
                 "n_features_in": self.n_features_in_,
                 "classes_dtype": str(getattr(self, "classes_", np.array([])).dtype),
+                "decision": None if decision is None else decision.to_json(),
                 **more,
             }
         )
@@ -264,6 +275,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             self.feature_names_in_ = np.array(meta["columns"], dtype=object)
         if bank.task != "regression":
             self.classes_ = np.array(bank.classes, dtype=meta["classes_dtype"])
+        self._target_name = tuple(name for name in bank.exclude if name not in self._excluded)
         return self
 
 

@@ -18,7 +18,6 @@ N rows, D features.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,9 +44,8 @@ from openfate.estimators.estimator import (
 from openfate.estimators.networks import (
     few_threads,
     grow_members,
-    make_network,
-    paper_settings,
-    plain_settings,
+    make_model,
+    make_settings,
     plain_value,
     read_parameters,
 )
@@ -60,7 +58,7 @@ from openfate.estimators.usage import (
     choose_usage,
     shares_to_hide,
 )
-from openfate.models import FATE, GraphSAGE, Linear, Pool, RunningFATE
+from openfate.models import FATE, Linear, Pool, RunningFATE
 from openfate.openworld import (
     NONE,
     Decision,
@@ -72,7 +70,7 @@ from openfate.openworld import (
     probe,
 )
 from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
-from openfate.training import Epoch, History, train, train_members, usable_device
+from openfate.training import History, Step, check_device, train
 
 __all__ = ["FATEClassifier", "FATEEstimator", "FATERegressor"]
 
@@ -99,16 +97,8 @@ class FATEEstimator(BankEstimator):
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def _fit(
-        self,
-        table: Table,
-        target: Target,
-        sample_weight: ArrayLike | None,
-        unlabelled: Table | None,
-    ) -> Self:
-        weight = self._weigh(target, sample_weight)
-        table, target, weight = _drop_weightless(table, target, weight)
-        policies = self._policies  # WHY: a wrong word is told before any work
+    def _fit(self, table: Table, target: Target, weight: Any, unlabelled: Table | None) -> None:
+        table, target, weight = _drop_weightless(table, target, self._weigh(target, weight))
         schema = Schema.from_frame(
             table.select(name for name in table.columns if name not in self._excluded),
             overrides=self._overrides,
@@ -120,21 +110,10 @@ class FATEEstimator(BankEstimator):
         rows = LabelledRows(encoder.encode(table), target, weight)
         share = self._expect_share(encoder, unlabelled)
         network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share)
-        encoder.grow(table, schema)  # WHY: what only validation rows have is new: extrapolated
-        embeddings, evidence = self._use(usage, target)
-        self.bank_ = FeatureBank(
-            encoder,
-            network,
-            target.classes,
-            embeddings=embeddings,
-            evidence=evidence,
-            policies=policies,
-            exclude=(*self._excluded, *self._target_name),
-            overrides=self._overrides,
-        )
-        self.bank_.observe(table)
+        # WHY: what only validation rows have is new to the networks: extrapolated.
+        encoder = encoder.grow_copy(table, schema)
+        self._make_bank(table, target, encoder, network, usage)
         self._remember(rows, parts[1], decision)
-        return self
 
     def _weigh(self, target: Target, sample_weight: ArrayLike | None) -> Any:
         """(N,) how much each row counts, or None."""
@@ -166,45 +145,41 @@ class FATEEstimator(BankEstimator):
         training, spared = rows.select(parts[0]), rows.select(parts[1])
         validation = spared if spared.X.n_rows else None
         with self._on_step() as on_step, few_threads(training.X.nnz * (p.width or 32)):
-            models, self.history_, best_epochs = _train(
-                p,
-                training,
-                field_of,
-                seed,
-                validation=validation,
-                device=_device(self.device),
-                on_step=on_step,
-                start=start,
-            )
-        usage, decision = _choose(
-            p, training, validation, field_of, seed, best_epochs, hidden_share
-        )
+            where = _device(self.device)
+            options: dict[str, Any] = {"start": start, "device": where, "on_step": on_step}
+            models, histories = _train(p, training, validation, field_of, seed, **options)
+        best = [history.best for history in histories]
+        steps = [step for history in histories for step in history.steps]
+        self.history_ = History(steps, best[0], sum(history.seconds for history in histories))
+        usage, decision = _choose(p, training, validation, field_of, seed, best, hidden_share)
         if usage.scale is not None:
             contexts = EmbeddingNetwork(models, training.X, rows.target, field_of)
             return contexts.with_embeddings(usage.scale), usage, decision
         members = [RunningFATE(model) for model in models]
         return Network(members, rows.target.task, rows.target.scale), usage, decision
 
-    def _use(self, usage: Usage, target: Target) -> tuple[bool, LiveEvidence | None]:
-        """Whether a bank uses embeddings of new features, and the evidence that it starts with."""
+    def _make_bank(
+        self, table: Table, target: Target, encoder: Encoder, network: Network, usage: Usage
+    ) -> None:
         embeddings = self.strategy == "fate" or usage.scale is not None
-        if self.strategy == "none":
-            return embeddings, None
-        n_outputs = 2 if target.task == "binary" else target.n_outputs
-        return embeddings, LiveEvidence(n_outputs, target.task, usage.state, usage.batch)
+        evidence = None
+        if self.strategy != "none":
+            n_outputs = 2 if target.task == "binary" else target.n_outputs
+            evidence = LiveEvidence(n_outputs, target.task, usage.state, usage.batch)
+        self._set_bank(table, encoder, network, target.classes, evidence, embeddings=embeddings)
 
     def _loss(self, target: Target) -> Any:
         return "multilabel" if target.task == "multilabel" else "log_loss"
 
     @contextmanager
-    def _on_step(self) -> Iterator[Callable[[Epoch], None]]:
+    def _on_step(self) -> Iterator[Callable[[Step], None]]:
         """What is to be done after each epoch: a bar, TensorBoard, the caller's own."""
         writer = _tensorboard(self.tensorboard) if self.tensorboard is not None else None
         console = Console(stderr=True)
         with Progress(console=console, transient=True, disable=not self.progress) as bar:
             task = bar.add_task("training", total=None)
 
-            def on_step(epoch: Epoch) -> None:
+            def on_step(epoch: Step) -> None:
                 loss = f"epoch {epoch.number}: loss {epoch.train_loss:.4f}"
                 bar.update(task, advance=1, description=loss)
                 if writer is not None:
@@ -228,18 +203,18 @@ class FATEEstimator(BankEstimator):
         for array in (rows.X.row_ptr, rows.X.ids, rows.target.y):
             digest.update(np.ascontiguousarray(array).tobytes())
         self._describe(
+            decision,
             params=self._plain_params(),
             numeric=self.numeric,
             n_rows=rows.X.n_rows,
             n_validation=len(validation),
             data_hash=digest.hexdigest(),
             training={
-                "epochs": len(self.history_.epochs),
-                "best_epoch": self.history_.best_epoch,
+                "epochs": len(self.history_.steps),
+                "best_epoch": self.history_.best,
                 "seconds": round(self.history_.seconds, 3),
             },
             metrics=self._measure(self._validation),
-            decision=None if decision is None else decision.to_json(),
         )
 
     def _measure(self, rows: LabelledRows) -> dict[str, float]:
@@ -273,12 +248,12 @@ class FATEEstimator(BankEstimator):
         if not warm:
             return self.fit(X, y, sample_weight)
         with unchanged_on_error(self):
-            table = self._read(X)
+            table = self._open(X)
             target = read_labels(y, table.n_rows, self.bank_)
-            return self._refit(table, target, self._weigh(target, sample_weight))
+            self._refit(*_drop_weightless(table, target, self._weigh(target, sample_weight)))
+            return self
 
-    def _refit(self, table: Table, target: Target, weight: NDArray[np.float64] | None) -> Self:
-        table, target, weight = _drop_weightless(table, target, weight)
+    def _refit(self, table: Table, target: Target, weight: Any) -> None:
         old, before = self.bank_, self._measure(self._validation)
         assert isinstance(old.model, Network)
         seed = self._draw_seed()
@@ -288,10 +263,8 @@ class FATEEstimator(BankEstimator):
         start = grow_members(old.model, encoder.field_of)
         share = self._expect_share(encoder, None)
         network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share, start)
-        embeddings, evidence = self._use(usage, target)
-        self.bank_ = old.with_model(encoder, network, evidence)
-        self.bank_.embeddings = embeddings
-        self.bank_.observe(table, policies=self._policies)
+        self._make_bank(table, target, encoder, network, usage)
+        self.bank_.meta.update(old.meta)
         spared = self._validation
         self._remember(rows, parts[1], decision)
         wider = replace(spared, X=spared.X.widen(encoder.n_features))
@@ -305,7 +278,6 @@ class FATEEstimator(BankEstimator):
             "forgotten": {name: after[name] - before[name] for name in before if name in after},
         }
         self.bank_.meta["refit"] = self.refit_report_
-        return self
 
     # ---- bundles -------------------------------------------------------------------------------
 
@@ -422,7 +394,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
     missing_columns
         "ignore", "warn" or "error", for all or by column.
     callback
-        Called with an `Epoch` after each epoch.
+        Called with a `Step` after each epoch.
     tensorboard
         A folder for TensorBoard's event files.
     progress
@@ -493,7 +465,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
-        callback: Callable[[Epoch], None] | None = None,
+        callback: Callable[[Step], None] | None = None,
         tensorboard: str | Path | None = None,
         progress: bool = False,
     ) -> None:
@@ -581,7 +553,7 @@ new_columns, new_values, missing_columns, callback, tensorboard, progress
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
-        callback: Callable[[Epoch], None] | None = None,
+        callback: Callable[[Step], None] | None = None,
         tensorboard: str | Path | None = None,
         progress: bool = False,
     ) -> None:
@@ -597,15 +569,14 @@ new_columns, new_values, missing_columns, callback, tensorboard, progress
 def _train(
     p: SimpleNamespace,
     rows: LabelledRows,
+    validation: LabelledRows | None,
     field_of: Fields,
     seed: int,
     *,
-    validation: LabelledRows | None = None,
     epochs: Sequence[int] | None = None,
-    device: str = "cpu",
-    on_step: Callable[[Epoch], None] | None = None,
     start: Sequence[FATE] | None = None,
-) -> tuple[list[FATE], History, list[int]]:
+    **options: Any,
+) -> tuple[list[FATE], list[History]]:
     """Train the networks that the parameters describe.
 
     Parameters
@@ -614,74 +585,30 @@ def _train(
         Rows for early stopping, or instead of them the epochs of each network.
     start
         Networks over the same features to go on from.
+    options
+        Of `train`.
 
     Returns
     -------
-    models, history, best_epochs
-        On the CPU; the epochs whose weights each one holds.
+    models, histories
+        On the CPU, with the weights of their best epochs.
     """
+    models, histories, target = [], [], rows.target
     spared = None if validation is None else (validation.X, validation.target.y, validation.weight)
-    if p.strategy != "fate":
-        return _train_plain(p, rows, field_of, seed, spared, epochs, device, on_step, start)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        hidden = (64,) if p.hidden is None else p.hidden
-        backbone = make_network(p, p.width or 32, hidden, rows.target.n_outputs, field_of)
-        model = FATE(rows.X.n_features, backbone, GraphSAGE(backbone.width, 2))
-    if start is not None:
-        model.load_state_dict(start[0].state_dict())
-    history = train(
-        model,
-        rows.X,
-        rows.target.y,
-        paper_settings(p, rows.X.n_rows, goes_on=start is not None),
-        sample_weight=rows.weight,
-        validation=spared,
-        field_of=field_of,
-        seed=seed,
-        device=device,
-        on_step=on_step,
-    )
-    return [model.cpu()], history, [history.best_epoch]
-
-
-def _train_plain(
-    p: SimpleNamespace,
-    rows: LabelledRows,
-    field_of: Fields,
-    seed: int,
-    spared: Any,
-    epochs: Sequence[int] | None,
-    device: str,
-    on_step: Callable[[Epoch], None] | None,
-    start: Sequence[FATE] | None,
-) -> tuple[list[FATE], History, list[int]]:
-    """Networks without an extrapolator, trained with feature dropout."""
-    settings, n_outputs = plain_settings(p, rows.X.n_rows), rows.target.n_outputs
-    started, passed = time.perf_counter(), list[Epoch]()
-
-    def note(epoch: Epoch) -> None:
-        passed.append(epoch)
-        if on_step is not None:
-            on_step(epoch)
-
-    models, best_epochs = train_members(
-        rows.X,
-        rows.target.y,
-        n_outputs,
-        settings,
-        loss=p.loss,
-        sample_weight=rows.weight,
-        validation=spared,
-        epochs=epochs,
-        seed=seed,
-        device=device,
-        on_step=note,
-        start=start,
-        backbone=lambda: make_network(p, settings.width, settings.hidden, n_outputs, field_of),
-        field_of=field_of,
-    )
-    return models, History(passed, best_epochs[0], time.perf_counter() - started), best_epochs
+    for number in range(1 if p.strategy == "fate" else p.n_members):
+        settings, own_seed = make_settings(p, rows.X.n_rows), seed + 1000 * number
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(own_seed)
+            model = make_model(p, rows.X.n_features, target.n_outputs, field_of)
+        if start is not None:
+            model.load_state_dict(start[number].state_dict())
+            settings = replace(settings, untrained="leave")
+        if epochs is not None:
+            settings = replace(settings, epochs=epochs[number])
+        options |= {"sample_weight": rows.weight, "validation": spared, "field_of": field_of}
+        histories.append(train(model, rows.X, target.y, settings, seed=own_seed, **options))
+        models.append(model.cpu())
+    return models, histories
 
 
 def _choose(
@@ -707,7 +634,7 @@ def _choose(
 
     def fit(X: MultiHot, _: Any, fields: Fields) -> Predict:
         # WHY: epochs are taken over, so that no training has looked at the validation rows.
-        models, _, _ = _train(p, replace(training, X=X), fields, seed, epochs=best_epochs)
+        models, _ = _train(p, replace(training, X=X), None, fields, seed, epochs=best_epochs)
         return EmbeddingNetwork(models, X, training.target, fields)
 
     with few_threads(training.X.nnz * (p.width or 32)):
@@ -737,7 +664,7 @@ def _choose(
 def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return str(usable_device(name))
+    return str(check_device(name))
 
 
 def _select_rows(table: Table, rows: NDArray[np.intp]) -> Table:

@@ -21,27 +21,25 @@ from openfate.errors import InputError
 from openfate.models import (
     BACKBONES,
     FATE,
-    Backbone,
     GraphSAGE,
     RunningFATE,
     make_backbone,
     with_fields,
 )
-from openfate.training import AutoSettings, Settings
+from openfate.training import Settings
 
 __all__ = [
     "few_threads",
     "grow_members",
-    "make_network",
+    "make_model",
+    "make_settings",
     "model_of",
-    "paper_settings",
-    "plain_settings",
     "plain_value",
     "read_parameters",
 ]
 
 _STRATEGIES = ("auto", "fate", "evidence", "none")
-_FATE_BATCH = 8192
+_PAPER_BATCH = 8192
 # Which of an estimator's parameters each backbone takes.
 _TAKES = {"mlp": ("pool",), "dcn": ("pool",), "deepfm": ("linear",), "widedeep": ("linear",)}
 
@@ -107,59 +105,52 @@ def _check_backbone(p: SimpleNamespace) -> None:
                 f"{name}={getattr(p, name)!r} is not for backbone={p.backbone!r}: leave "
                 f"it at {usual!r}, or choose backbone {' or '.join(map(repr, takes))}."
             )
-    make_network(p, 1, (1,), 1, np.zeros(1, int))  # WHY: what else is wrong is told before any work
+    with torch.random.fork_rng(devices=[]):  # WHY: what else is wrong is told before any work
+        make_model(p, 1, 1, np.zeros(1, int))
 
 
-def make_network(
-    p: SimpleNamespace,
-    width: int,
-    hidden: Sequence[int],
-    n_outputs: int,
-    field_of: NDArray[np.integer],
-) -> Backbone:
-    """A backbone without BatchNorm and Dropout: tables may be small."""
-    options: dict[str, Any] = {"batch_norm": False, "dropout": 0.0, "hidden": hidden}
+def make_model(
+    p: SimpleNamespace, n_features: int, n_outputs: int, field_of: NDArray[np.integer]
+) -> FATE:
+    """An untrained model: the paper's with its extrapolator, or a plain network."""
+    is_paper = p.strategy == "fate"
+    width, hidden = (32, (64,)) if is_paper else (64, (128,))
+    # Without BatchNorm and Dropout: tables may be small.
+    options: dict[str, Any] = {"batch_norm": False, "dropout": 0.0}
     options |= {name: getattr(p, name) for name in _TAKES[p.backbone]}
+    options["hidden"] = hidden if p.hidden is None else p.hidden
     if p.pool == "field_linear":
         options["n_fields"] = _n_fields(field_of)
-    return make_backbone(p.backbone, width, n_outputs, **options)
+    backbone = make_backbone(p.backbone, p.width or width, n_outputs, **options)
+    if is_paper:
+        return FATE(n_features, backbone, GraphSAGE(backbone.width, 2))
+    model = FATE(n_features, backbone)
+    with torch.no_grad():  # WHY: Xavier's bound shrinks with D and starts slowly
+        model.W[:, : backbone.width].normal_(0, 0.1)
+    return model
 
 
 def _n_fields(field_of: NDArray[np.integer]) -> int:
     return int(field_of.max(initial=0)) + 1
 
 
-def paper_settings(p: SimpleNamespace, n_rows: int, *, goes_on: bool) -> Settings:
-    """How the paper's model is trained on so many rows, from a start of its own or going on."""
-    batch_size = None if n_rows <= 2 * _FATE_BATCH else _FATE_BATCH
+def make_settings(p: SimpleNamespace, n_rows: int) -> Settings:
+    """How the networks are trained on so many rows."""
+    given = {name: getattr(p, name) for name in ("epochs", "lr", "patience", "batch_size")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if p.strategy != "fate":
+        # WHY: 64 steps an epoch are enough; larger batches make each row cheaper.
+        usual = {"batch_size": min(max(256, n_rows // 64), 4096)}
+        dropped = {"cell_dropout": p.dropout, "weight_decay": p.weight_decay}
+        return Settings.plain(loss=p.loss, **dropped, **{**usual, **given})
+    batch_size = None if n_rows <= 2 * _PAPER_BATCH else _PAPER_BATCH
     return Settings(
         n_folds=p.n_folds,
         drop_edge=p.drop_edge,
-        epochs=p.epochs or 200,
-        lr=p.lr or 1e-2,
         lr_extrapolator=p.lr_extrapolator,
-        batch_size=p.batch_size or batch_size,
-        patience=p.patience or 20,
         mixed_precision=p.mixed_precision,
         loss=p.loss,
-        untrained="leave" if goes_on else "field_mean",
-    )
-
-
-def plain_settings(p: SimpleNamespace, n_rows: int) -> AutoSettings:
-    """How plain networks are made and trained on so many rows."""
-    usual = AutoSettings()
-    return AutoSettings(
-        width=p.width or usual.width,
-        hidden=usual.hidden if p.hidden is None else p.hidden,
-        dropout=p.dropout,
-        n_members=p.n_members,
-        epochs=p.epochs or usual.epochs,
-        patience=p.patience or usual.patience,
-        lr=p.lr or usual.lr,
-        weight_decay=p.weight_decay,
-        # WHY: 64 steps an epoch are enough; larger batches make each row cheaper.
-        batch_size=p.batch_size or min(max(usual.batch_size, n_rows // 64), 4096),
+        **{"patience": 20, "batch_size": batch_size, **given},
     )
 
 

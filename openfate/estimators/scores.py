@@ -72,10 +72,7 @@ def classification_scores(p: NDArray[Any], y: NDArray[Any]) -> dict[str, float]:
     one_hot[rows, y] = 1
     predicted = p.argmax(axis=1)
     if p.shape[1] == 2:
-        return {
-            "accuracy": float((predicted == y).mean()),
-            **_of_probability(p[:, 1], y == 1),
-        }
+        return _of_probability(p[:, 1], y == 1)
     aucs = [roc_auc(p[:, c], one_hot[:, c].astype(np.int64)) for c in range(p.shape[1])]
     defined = [auc for auc in aucs if not np.isnan(auc)]
     return {
@@ -95,13 +92,7 @@ def label_scores(p: NDArray[Any], y: NDArray[Any]) -> dict[str, float]:
     >>> label_scores(np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[1, 0], [0, 1]]))["accuracy"]
     1.0
     """
-    each = [
-        {
-            "accuracy": float(((p[:, k] > 0.5) == y[:, k]).mean()),
-            **_of_probability(p[:, k], y[:, k] == 1),
-        }
-        for k in range(p.shape[1])
-    ]
+    each = [_of_probability(p[:, k], y[:, k] == 1) for k in range(p.shape[1])]
     means = {}
     for name in each[0]:
         values = [scores[name] for scores in each if not np.isnan(scores[name])]
@@ -130,6 +121,7 @@ def _of_probability(p: NDArray[Any], y: NDArray[np.bool_]) -> dict[str, float]:
     """Scores of the probability (N,) that something is so, against whether it is."""
     likelihood = np.where(y, p, 1 - p)
     return {
+        "accuracy": float(((p > 0.5) == y).mean()),
         "auc": roc_auc(p, y.astype(np.int64)),
         "log_loss": float(-np.log(np.maximum(likelihood, _LEAST)).mean()),
         "brier": float(((p - y) ** 2).mean()),

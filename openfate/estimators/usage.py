@@ -53,7 +53,7 @@ def measure_new_share(
     """The share of cells that are new to a fitted encoder, and let in by the policies."""
     allowed = enforce(encoder, table, policies, overrides)
     schema = Schema.from_frame(table.select(allowed.columns), overrides=overrides, numeric=numeric)
-    wider = encoder.grown(table, schema, columns=allowed.columns, values=allowed.values)
+    wider = encoder.grow_copy(table, schema, columns=allowed.columns, values=allowed.values)
     ids = wider.encode(table).ids
     return float((ids >= encoder.n_features).mean()) if len(ids) else 0.0
 

@@ -72,53 +72,33 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def _fit(
-        self,
-        table: Table,
-        target: Target,
-        sample_weight: ArrayLike | None,
-        unlabelled: Table | None,
-    ) -> Self:
+    def _fit(self, table: Table, target: Target, weight: Any, unlabelled: Table | None) -> None:
         if target.task == "multilabel":
             raise InputError(f"{type(self).__name__} takes one target; fit one for each label.")
         y = target.original
-        policies, overrides, exclude = self._policies, self._overrides, self._excluded
         known = table.select(self._trained_on(table))
         seed = self._draw_seed()
-        encoder = Encoder(Schema.from_frame(known, overrides=overrides)).fit(known)
+        encoder = Encoder(Schema.from_frame(known, overrides=self._overrides)).fit(known)
         rows = native_columns(known)
         _check_text(self.estimator, known)
-        check_consistent_length(y, sample_weight)
+        check_consistent_length(y, weight)
         decision, poolings = None, (self.pooling, self.pooling)
         if self.pooling is None:
             X, share = encoder.encode(known), self._expect_share(encoder, unlabelled)
             shares = shares_to_hide(share, self.n_draws, also_half=False)
-            decision = self._probe(rows, target, sample_weight, X, encoder.field_of, shares, seed)
+            decision = self._probe(rows, target, weight, X, encoder.field_of, shares, seed)
             poolings = choose_pooling(decision)
         fitted = self.estimator
         if not self.prefit:
-            fitted = clone(self.estimator).fit(rows, y, **_weights(sample_weight))
+            fitted = clone(self.estimator).fit(rows, y, **_weights(weight))
         self.estimator_ = fitted
         columns = list(known.columns) if hasattr(self, "feature_names_in_") else []
         numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
-        base = Wrapped(fitted, columns, encoder.n_features, target.task, numbers)
-        self.bank_ = FeatureBank(
-            encoder,
-            base,
-            () if target.task == "regression" else tuple(fitted.classes_),
-            embeddings=False,
-            evidence=LiveEvidence(base.n_outputs, target.task, *poolings),
-            policies=policies,
-            exclude=(*exclude, *self._target_name),
-            overrides=overrides,
-        )
-        self.bank_.observe(known)
-        self._describe(
-            columns=columns,
-            n_rows=table.n_rows,
-            decision=None if decision is None else decision.to_json(),
-        )
-        return self
+        model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers)
+        classes = () if target.task == "regression" else tuple(fitted.classes_)
+        evidence = LiveEvidence(model.n_outputs, target.task, *poolings)
+        self._set_bank(known, encoder, model, classes, evidence, embeddings=False)
+        self._describe(decision, columns=columns, n_rows=table.n_rows)
 
     def _trained_on(self, table: Table) -> list[str]:
         """The columns of the wrapped model: its own where it is fitted and names them."""
@@ -264,15 +244,12 @@ def _check_has(estimator: Any, method: str) -> None:
 def _check_text(estimator: Any, table: Table) -> None:
     # WHY: LightGBM ends the whole process at a text column of a polars frame.
     text = [name for name, c in table.columns.items() if c.dtype == pl.String]
-    if type(estimator).__module__.startswith("lightgbm") and text and _is_polars(table):
+    is_lightgbm = type(estimator).__module__.startswith("lightgbm")
+    if is_lightgbm and text and isinstance(table.native, pl.DataFrame):
         raise InputError(
             f"column {text[0]!r} holds text, which LightGBM does not take: give pandas categories, "
             "or wrap a Pipeline that encodes it."
         )
-
-
-def _is_polars(table: Table) -> bool:
-    return isinstance(table.native, pl.DataFrame)
 
 
 def _weights(sample_weight: ArrayLike | None) -> dict[str, Any]:

@@ -104,7 +104,8 @@ class ContextMap(nn.Module):
         if size > 0:
             target = context.T @ (n * centred)
             gram = gram + ridge * size * torch.eye(len(gram), dtype=gram.dtype)
-            extrapolator.M = torch.linalg.solve(gram, target)
+            # WHY: as it is read from a file: by another layout the last bits would differ.
+            extrapolator.M = torch.linalg.solve(gram, target).contiguous()
         return extrapolator.float()
 
     def forward(self, states: Tensor, edges: Edges, wanted: Tensor | None = None) -> Tensor:

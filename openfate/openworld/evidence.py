@@ -12,6 +12,7 @@ the new cells that they are given, memory to the distinct new features.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -308,84 +309,32 @@ class Evidence:
         return happened
 
 
+@dataclass(frozen=True, eq=False)
 class Sample:
     """Rows whose keys are lowest, in the order of keys.
 
     The key of a row is a hash of it, so that which rows these are depends on nothing but the rows:
     neither their order nor the way they were cut into calls matters.
-
-    Parameters
-    ----------
-    key
-        (n,) ascending, none twice.
-    row_ptr, ids
-        The new features of the rows, as in `MultiHot`.
-    votes
-        (n, C) predictions of the rows.
     """
 
-    def __init__(
-        self,
-        key: NDArray[np.uint64],
-        row_ptr: NDArray[np.int64],
-        ids: NDArray[np.int32],
-        votes: Floats,
-    ) -> None:
-        self.key, self.row_ptr, self.ids, self.votes = key, row_ptr, ids, votes
-
-    @classmethod
-    def empty(cls, n_outputs: int) -> Sample:
-        """No rows."""
-        no_ids, no_keys = np.empty(0, np.int32), np.empty(0, np.uint64)
-        return cls(no_keys, np.zeros(1, np.int64), no_ids, np.empty((0, n_outputs)))
+    key: NDArray[np.uint64]  # (n,) ascending, none twice
+    X: MultiHot  # (n, J) new features
+    votes: Floats  # (n, C) predictions
 
     @classmethod
     def of(cls, X: MultiHot, votes: Floats, task: Task) -> Sample:
         """The sample of some rows."""
         rows, key = sample_rows(X, votes, task)
-        part = X.select_rows(rows)
-        return cls(key, part.row_ptr, part.ids, votes[rows])
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, ArrayLike]) -> Sample:
-        """The sample whose arrays have these names in a bundle."""
-        try:
-            return cls(
-                np.asarray(arrays["sample_key"], np.uint64),
-                np.asarray(arrays["sample_row_ptr"], np.int64),
-                np.asarray(arrays["sample_ids"], np.int32),
-                np.asarray(arrays["sample_votes"], np.float64),
-            )
-        except KeyError as error:
-            raise InputError(f"a state of evidence lacks the array {error}.") from None
-
-    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """Its arrays, by their names in a bundle."""
-        return {
-            "sample_key": self.key,
-            "sample_row_ptr": self.row_ptr,
-            "sample_ids": self.ids,
-            "sample_votes": self.votes,
-        }
-
-    def with_votes(self, votes: Floats) -> Sample:
-        """The same rows with other predictions."""
-        return Sample(self.key, self.row_ptr, self.ids, votes)
+        return cls(key, X.select_rows(rows), votes[rows])
 
     def merge(self, other: Sample) -> Sample:
-        """The rows with the lowest keys of both."""
+        """The sample of the rows of both."""
         if not len(other.key):
             return self
-        n_features = 1 + max(int(part.max(initial=0)) for part in (self.ids, other.ids))
-        X = MultiHot.stack([self.rows(n_features), other.rows(n_features)])
+        key, first = np.unique(np.concatenate([self.key, other.key]), return_index=True)
+        X = MultiHot.stack([self.X, other.X]).select_rows(first[:SAMPLE])
         votes = np.concatenate([self.votes, other.votes])
-        lowest, first = np.unique(np.concatenate([self.key, other.key]), return_index=True)
-        part = X.select_rows(first[:SAMPLE])
-        return Sample(lowest[:SAMPLE], part.row_ptr, part.ids, votes[first[:SAMPLE]])
-
-    def rows(self, n_features: int) -> MultiHot:
-        """The new features of the rows, (N, J)."""
-        return MultiHot(self.row_ptr, self.ids, n_features)
+        return Sample(key[:SAMPLE], X, votes[first[:SAMPLE]])
 
 
 def sample_rows(

@@ -25,6 +25,7 @@ the new cells.  Which settings to use: `probe`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -128,14 +129,29 @@ def score(
            [0.17, 0.83]])
     """
     P0 = state.check_predictions(P0, X.n_rows)
-    e = np.zeros_like(P0)
+    votes = P0 if own else None
+    if pooling.relative:
+        e = pooled_evidence(state, X, votes, pooling.alpha)
+        pooling = pooling.fixed(sample_reference(e, X, P0, state.task))
+    return combine(P0, weigh(state, X, pooling, votes), state.task)
+
+
+def weigh(state: Evidence, X: MultiHot, pooling: Pooling, own: Floats | None = None) -> Floats:
+    """Evidence (N, C) of unlabelled and of labelled rows, each times its strength.
+
+    Parameters
+    ----------
+    pooling
+        With an absolute strength.
+    own
+        (N, C) the rows' own votes, to be left out where they are in the state.
+    """
+    e = np.zeros((X.n_rows, state.n_outputs))
     if pooling.strength > 0:
-        pooled = pooled_evidence(state, X, P0 if own else None, pooling.alpha)
-        strength = pooling.strength
-        if pooling.relative:
-            strength *= sample_reference(pooled, X, P0, state.task)
-        e += strength * pooled
-    return combine(P0, e + _weigh_labels(state, X, pooling), state.task)
+        e += pooling.strength * pooled_evidence(state, X, own, pooling.alpha)
+    if pooling.label_strength > 0 and state.labelled_count.any():
+        e += pooling.label_strength * label_evidence(state, X, pooling.label_alpha)
+    return e
 
 
 def combine(P0: Floats, e: Floats, task: Task) -> Floats:
@@ -159,9 +175,7 @@ def combine(P0: Floats, e: Floats, task: Task) -> Floats:
 
 def pooled_evidence(state: Evidence, X: MultiHot, own: Floats | None, alpha: float) -> Floats:
     """Evidence (N, C) from unlabelled rows; `own` (N, C) is each row's vote, to be left out."""
-    known = X.ids < state.n_features
-    known[known] = state.count[X.ids[known]] > 0
-    row, feature = X.row_of[known], X.ids[known]
+    row, feature = _told(X, state.count)
     n, total, pi = state.count[feature], state.total[feature], state.mean
     if own is not None:
         n, total = n - 1, total - own[row]
@@ -177,9 +191,7 @@ def pooled_evidence(state: Evidence, X: MultiHot, own: Floats | None, alpha: flo
 
 def label_evidence(state: Evidence, X: MultiHot, alpha: float) -> Floats:
     """Evidence (N, C) from labelled rows: what happened against what the model expected."""
-    known = X.ids < state.n_features
-    known[known] = state.labelled_count[X.ids[known]] > 0
-    row, feature = X.row_of[known], X.ids[known]
+    row, feature = _told(X, state.labelled_count)
     n = state.labelled_count[feature][:, None]
     k, m, pi = state.outcome[feature], state.labelled_total[feature], state.mean
     if state.task == "regression":
@@ -190,20 +202,6 @@ def label_evidence(state: Evidence, X: MultiHot, alpha: float) -> Floats:
         said = _log_ratio(happened, expected, state.task)
     n_told = np.bincount(row, minlength=X.n_rows)
     return _sum_at_rows(row, said, X.n_rows) / np.maximum(n_told, 1)[:, None]
-
-
-def _weigh(
-    strength: float, state: Evidence, X: MultiHot, own: Floats | None, alpha: float
-) -> Floats:
-    if strength == 0:
-        return np.zeros((X.n_rows, state.n_outputs))
-    return strength * pooled_evidence(state, X, own, alpha)
-
-
-def _weigh_labels(state: Evidence, X: MultiHot, pooling: Pooling) -> Floats:
-    if pooling.label_strength == 0 or not state.labelled_count.any():
-        return np.zeros((X.n_rows, state.n_outputs))
-    return pooling.label_strength * label_evidence(state, X, pooling.label_alpha)
 
 
 def reference_strength(
@@ -250,12 +248,10 @@ def reference_strength(
     return float(_GRID[low])
 
 
-def sample_reference(
-    e: Floats, X: MultiHot, P0: Floats, task: Task, mean: Floats | None = None
-) -> float:
+def sample_reference(e: Floats, X: MultiHot, P0: Floats, task: Task) -> float:
     """The reference strength of rows with the new features X (N, J), from a sample of them."""
     rows, _ = sample_rows(X, P0, task)
-    return reference_strength(e[rows], P0[rows], task, P0.mean(0) if mean is None else mean)
+    return reference_strength(e[rows], P0[rows], task, P0.mean(0))
 
 
 def _cross_entropy(P: Floats, target: Floats, task: Task) -> float:
@@ -279,6 +275,13 @@ def _logit(p: Floats) -> Floats:
 def _sigmoid(z: Floats) -> Floats:
     # WHY: tanh is the same function and never overflows
     return np.asarray(0.5 * (1 + np.tanh(z / 2)))
+
+
+def _told(X: MultiHot, count: Floats) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Row and feature of the cells whose feature has rows; ids may be beyond `count` (J,)."""
+    told = X.ids < len(count)
+    told[told] = count[X.ids[told]] > 0
+    return X.row_of[told], X.ids[told]
 
 
 def _sum_at_rows(row: NDArray[np.int64], values: Floats, n_rows: int) -> Floats:
@@ -320,9 +323,9 @@ class LiveEvidence:
     ) -> None:
         self.pooling = pooling or Pooling()
         self.batch_pooling = None if batch_pooling == self.pooling else batch_pooling
-        self.state, self.sample = Evidence(n_outputs, task), Sample.empty(n_outputs)
-        self.strength = 0.0  # of unlabelled rows, now
-        self._measure()
+        self.state = Evidence(n_outputs, task)
+        self.sample = Sample.of(MultiHot.from_rows([], 0), np.empty((0, n_outputs)), task)
+        self._fix_strength()
 
     def observe(
         self, X: MultiHot, P0: ArrayLike, y: ArrayLike | None = None, *, seen: bool = False
@@ -341,11 +344,12 @@ class LiveEvidence:
             self.state.add(X, votes)
         if not seen:
             self.sample = self.sample.merge(Sample.of(X, votes, self.state.task))
-            self._measure()
+            self._fix_strength()
 
-    def _measure(self) -> None:
+    def _fix_strength(self) -> None:
         # WHY: here and not when it is needed: a prediction assigns nothing.
-        self.strength = _strength_in(self.state, self.pooling, self.sample, self.sample.votes)
+        votes, mean = self.sample.votes, self.state.mean
+        self.fixed = _fix(self.pooling, self.state, self.sample, votes, mean)
 
     def votes(self, X: MultiHot, P0: Floats) -> Floats:
         """What `move` leaves out of the pools; nothing is: rows to predict are not in the state."""
@@ -353,24 +357,23 @@ class LiveEvidence:
 
     def move(self, P: Floats, X: MultiHot, votes: Floats) -> Floats:
         """Predictions P (N, C) of rows, moved by what their new features X (N, J) have shown."""
-        return combine(P, self._pooled(X) + self._labels(X), self.state.task)
-
-    def _pooled(self, X: MultiHot) -> Floats:
-        return _weigh(self.strength, self.state, X, None, self.pooling.alpha)
-
-    def _labels(self, X: MultiHot) -> Floats:
-        return _weigh_labels(self.state, X, self.pooling)
+        return combine(P, weigh(self.state, X, self.fixed), self.state.task)
 
     def copy(self) -> LiveEvidence:
         """An independent copy."""
-        state = self.state
-        other = LiveEvidence(state.n_outputs, state.task, self.pooling, self.batch_pooling)
-        other.state, other.sample, other.strength = state.copy(), self.sample, self.strength
+        other = copy.copy(self)  # a sample is never changed, only replaced
+        other.state = self.state.copy()
         return other
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """The state as plain arrays, for a safetensors file."""
-        return {**self.state.to_arrays(), **self.sample.to_arrays()}
+        return {
+            **self.state.to_arrays(),
+            "sample_key": self.sample.key,
+            "sample_row_ptr": self.sample.X.row_ptr,
+            "sample_ids": self.sample.X.ids,
+            "sample_votes": self.sample.votes,
+        }
 
     @classmethod
     def from_arrays(
@@ -381,11 +384,18 @@ class LiveEvidence:
         batch_pooling: Pooling | None = None,
     ) -> LiveEvidence:
         """The state that `to_arrays` gave; raises InputError where it is something else."""
-        sample, state = Sample.from_arrays(arrays), Evidence.from_arrays(arrays, task)
-        sample.rows(state.n_features)  # refuses ids out of range
+        state = Evidence.from_arrays(arrays, task)
         live = cls(state.n_outputs, task, pooling, batch_pooling)
-        live.state, live.sample = state, sample
-        live._measure()
+        try:
+            row_ptr = np.asarray(arrays["sample_row_ptr"], np.int64)
+            ids = np.asarray(arrays["sample_ids"], np.int32)
+            key, votes = arrays["sample_key"], arrays["sample_votes"]
+        except KeyError as error:
+            raise InputError(f"a state of evidence lacks the array {error}.") from None
+        X = MultiHot(row_ptr, ids, state.n_features)  # refuses ids out of range
+        live.state = state
+        live.sample = Sample(np.asarray(key, np.uint64), X, np.asarray(votes, np.float64))
+        live._fix_strength()
         return live
 
 
@@ -406,20 +416,16 @@ class JointEvidence:
     >>> X, P0 = MultiHot.from_rows([[0], [0]], 1), np.array([[0.9, 0.1], [0.6, 0.4]])
     >>> joint.sweep([(X, P0)])
     >>> joint.move(P0, X, joint.votes(X, P0)).round(2)
-    array([[0.87, 0.13],
-           [0.69, 0.31]])
+    array([[0.86, 0.14],
+           [0.7 , 0.3 ]])
     """
 
     def __init__(self, live: LiveEvidence, every: bool) -> None:
         self.live, self.every = live, every
-        self.pooling = live.batch_pooling or live.pooling
-        self._sample = Sample.empty(live.state.n_outputs)  # of the rows, as the model predicts them
-        self._sweeps: list[tuple[Evidence, float]] = []  # sums of votes, and their strength
-
-    @property
-    def n_sweeps(self) -> int:
-        """How often `sweep` must be called."""
-        return self.pooling.n_sweeps if self.pooling.strength > 0 else 0
+        # Labels are none of the rows': what earlier ones have shown is said once, by `live`.
+        self.pooling = replace(live.batch_pooling or live.pooling, label_strength=0.0)
+        self._sample = live.sample  # of earlier rows and then of these too, with P0
+        self._sweeps: list[tuple[Evidence, Pooling]] = []  # sums of votes, strength fixed
 
     def sweep(self, parts: Iterable[tuple[MultiHot, Floats]]) -> None:
         """Pool what is predicted for the rows so far: by the model alone, then by the last sweep.
@@ -429,22 +435,18 @@ class JointEvidence:
         parts
             New features (N, J) and predictions P0 (N, C) of all the rows, in any cut.
         """
-        sums, first = self.live.state.copy(), not self._sweeps
+        sums = self.live.state.copy()
         for X, P0 in parts:
             X = self._joined(X)
             sums.add(X, self._predict(X, P0, self._sweeps))
-            if first:
+            if not self._sweeps:
                 self._sample = self._sample.merge(Sample.of(X, P0, sums.task))
-        self._sweeps.append((sums, self._strength(sums)))
-
-    def _strength(self, sums: Evidence) -> float:
         sample = self._sample
-        votes = self._predict(sample.rows(sums.n_features), sample.votes, self._sweeps)
-        # WHY: the first sweep's mean is that of P0, which the evidence is compared with.
-        mean = self._sweeps[0][0].mean if self._sweeps else sums.mean
-        everyone = self.live.sample.merge(sample)
-        own = self.live.sample.merge(sample.with_votes(votes)).votes
-        return _strength_in(sums, self.pooling, everyone, own, mean)
+        votes = self._predict(sample.X, sample.votes, self._sweeps)
+        # Earlier rows, which come first where keys are equal, are counted with their P0.
+        own = self.live.sample.merge(replace(sample, votes=votes)).votes
+        mean = (self._sweeps[0][0] if self._sweeps else sums).mean  # of P0
+        self._sweeps.append((sums, _fix(self.pooling, sums, sample, own, mean)))
 
     def votes(self, X: MultiHot, P0: Floats) -> Floats:
         """(N, C) what the rows are counted with in the last sweep's sums."""
@@ -460,18 +462,19 @@ class JointEvidence:
         votes
             (N, C) see `votes`; left out of the pools.
         """
-        e = self.live._labels(X)
-        if not self.every:
-            e = e + self.live._pooled(X)  # features that it has never seen say nothing there
-        for sums, strength in self._sweeps[-1:]:
-            e = e + _weigh(strength, sums, self._joined(X), votes, self.pooling.alpha)
-        return combine(P, e, self.live.state.task)
+        live = self.live
+        # Of features that it has never seen `live` says nothing.
+        known = replace(live.fixed, strength=0.0) if self.every else live.fixed
+        e = weigh(live.state, X, known)
+        for sums, fixed in self._sweeps[-1:]:
+            e += weigh(sums, self._joined(X), fixed, votes)
+        return combine(P, e, live.state.task)
 
-    def _predict(self, X: MultiHot, P0: Floats, sweeps: list[tuple[Evidence, float]]) -> Floats:
+    def _predict(self, X: MultiHot, P0: Floats, sweeps: list[tuple[Evidence, Pooling]]) -> Floats:
         """P0 (N, C) moved by each of the sweeps in turn, from the pools of the one before."""
         P = P0
-        for sums, strength in sweeps:
-            P = combine(P0, _weigh(strength, sums, X, P, self.pooling.alpha), sums.task)
+        for sums, fixed in sweeps:
+            P = combine(P0, weigh(sums, X, fixed, P), sums.task)
         return P
 
     def _joined(self, X: MultiHot) -> MultiHot:
@@ -485,15 +488,12 @@ class JointEvidence:
         return MultiHot(row_ptr, X.ids[kept], X.n_features)
 
 
-def _strength_in(
-    sums: Evidence, pooling: Pooling, sample: Sample, own: Floats, mean: Floats | None = None
-) -> float:
-    """How strongly evidence counts, by a sample of the rows that are in the sums.
+def _fix(pooling: Pooling, sums: Evidence, sample: Sample, own: Floats, mean: Floats) -> Pooling:
+    """Settings with an absolute strength, by a sample of the rows that are in the sums.
 
     `own` (n, C) is what the sums count each of them with, `mean` (C,) the mean of P0.
     """
     if not pooling.relative or pooling.strength == 0:
-        return pooling.strength
-    e = pooled_evidence(sums, sample.rows(sums.n_features), own, pooling.alpha)
-    mean = sums.mean if mean is None else mean
-    return pooling.strength * reference_strength(e, sample.votes, sums.task, mean)
+        return pooling
+    e = pooled_evidence(sums, sample.X, own, pooling.alpha)
+    return pooling.fixed(reference_strength(e, sample.votes, sums.task, mean))

@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 from openfate._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from openfate.table.ahead import read_ahead
     from openfate.table.changes import Policies, Policy, SchemaReport, compare, enforce
-    from openfate.table.clicks.logs import Log, open_log
-    from openfate.table.clicks.measure import describe_preparation, measured_prepare
-    from openfate.table.clicks.pieces import Batch, batches_of
-    from openfate.table.clicks.prepare import prepare
-    from openfate.table.clicks.shards import PreparedData
+    from openfate.table.dtypes import plain_types
     from openfate.table.encoder import Encoder
     from openfate.table.expressions import Expression, parse
     from openfate.table.fields import Field
     from openfate.table.frame import Table, column_of, read_table, text_of
+    from openfate.table.logs import Log, open_log, values_of
+    from openfate.table.measure import describe_preparation, measured_prepare
     from openfate.table.multihot import MultiHot
-    from openfate.table.read import RowFile, plain_types
+    from openfate.table.pieces import Batch, batches_of, read_ahead
+    from openfate.table.preparation import prepare
+    from openfate.table.reader import Rows, TextFile
+    from openfate.table.rowfile import RowFile
     from openfate.table.schema import Schema
+    from openfate.table.shards import PreparedData
 
 __all__ = [
     "Batch",
@@ -37,9 +38,11 @@ __all__ = [
     "Policy",
     "PreparedData",
     "RowFile",
+    "Rows",
     "Schema",
     "SchemaReport",
     "Table",
+    "TextFile",
     "batches_of",
     "column_of",
     "compare",
@@ -53,24 +56,26 @@ __all__ = [
     "read_ahead",
     "read_table",
     "text_of",
+    "values_of",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "openfate.table.ahead": "read_ahead",
         "openfate.table.changes": "Policies Policy SchemaReport compare enforce",
-        "openfate.table.clicks.logs": "Log open_log",
-        "openfate.table.clicks.measure": "describe_preparation measured_prepare",
-        "openfate.table.clicks.pieces": "Batch batches_of",
-        "openfate.table.clicks.prepare": "prepare",
-        "openfate.table.clicks.shards": "PreparedData",
+        "openfate.table.dtypes": "plain_types",
         "openfate.table.encoder": "Encoder",
         "openfate.table.expressions": "Expression parse",
         "openfate.table.fields": "Field",
         "openfate.table.frame": "Table column_of read_table text_of",
+        "openfate.table.logs": "Log open_log values_of",
+        "openfate.table.measure": "describe_preparation measured_prepare",
         "openfate.table.multihot": "MultiHot",
-        "openfate.table.read": "RowFile plain_types",
+        "openfate.table.pieces": "Batch batches_of read_ahead",
+        "openfate.table.preparation": "prepare",
+        "openfate.table.reader": "Rows TextFile",
+        "openfate.table.rowfile": "RowFile",
         "openfate.table.schema": "Schema",
+        "openfate.table.shards": "PreparedData",
     },
 )

@@ -1,4 +1,4 @@
-"""What a user says about rows in SQL: which ones (--where), and what to predict (--target).
+"""What a user says about rows in SQL: which ones, and what to predict.
 
 An expression speaks of one row at a time, so that it means the same for a whole file and for a
 piece of it.
@@ -31,10 +31,10 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 @dataclass(frozen=True)
 class Expression:
-    """An SQL expression that was checked against a table's columns; `flag` is for errors."""
+    """An SQL expression that was checked against a table's columns; errors name its `argument`."""
 
     text: str
-    flag: str
+    argument: str
     expr: pl.Expr
     columns: tuple[str, ...]
     dtype: pl.DataType
@@ -45,49 +45,51 @@ class Expression:
         Examples
         --------
         >>> rows = pl.DataFrame({"delay": [3, 20, None]})
-        >>> parse("delay > 15", rows.schema, "--target").of(rows).to_list()
+        >>> parse("delay > 15", rows.schema, "target").of(rows).to_list()
         [False, True, None]
         """
         try:
             return rows.select(self.expr.alias("value"))["value"]
         except _REFUSALS as error:
-            raise InputError(f"{self.flag} {self.text}: {_first_line(error)}.") from None
+            raise InputError(f"{self.argument} {self.text}: {_first_line(error)}.") from None
 
 
-def parse(text: str, types: Mapping[str, Any], flag: str) -> Expression:
+def parse(text: str, types: Mapping[str, Any], argument: str) -> Expression:
     """Read a column's name or an SQL expression over the columns in `types`.
 
     Raises
     ------
     InputError
-        With the flag, the expression and what is wrong with it.
+        With the argument, the expression and what is wrong with it.
 
     Examples
     --------
     >>> types = {"month": pl.Int64(), "origin": pl.String()}
-    >>> parse("month = 1 AND origin = 'JFK'", types, "--where").columns
+    >>> parse("month = 1 AND origin = 'JFK'", types, "where").columns
     ('month', 'origin')
     """
     if text in types:
-        return Expression(text, flag, pl.col(text), (text,), types[text])
+        return Expression(text, argument, pl.col(text), (text,), types[text])
     if many := _OF_MANY_ROWS.search(_QUOTED.sub("''", text)):
-        raise _of_many_rows(flag, text, many[0].rstrip("( "))
+        raise _of_many_rows(argument, text, many[0].rstrip("( "))
     try:
         expr = pl.sql_expr(text)
         columns = tuple(dict.fromkeys(expr.meta.root_names()))
     except _REFUSALS as error:
         raise InputError(
-            f"{flag} {text}: not an SQL expression ({_first_line(error)}); "
+            f"{argument} {text}: not an SQL expression ({_first_line(error)}); "
             "write it like month = 1 AND origin = 'JFK'."
         ) from None
     for name in columns:
         if name not in types:
-            raise InputError(f"{flag} {text}: there is no column {unknown_name(name, types)}.")
+            raise InputError(f"{argument} {text}: there is no column {unknown_name(name, types)}.")
     if expr.meta.has_multiple_outputs():
-        raise InputError(f"{flag} {text}: it may give several columns; name the one that counts.")
+        raise InputError(
+            f"{argument} {text}: it may give several columns; name the one that counts."
+        )
     if not columns:
         raise InputError(
-            f"{flag} {text}: it speaks of no column; name one (columns: {_listed(types)})."
+            f"{argument} {text}: it speaks of no column; name one (columns: {_listed(types)})."
         )
     value = pl.LazyFrame(schema=dict(types)).select(expr.alias("value"))
     try:
@@ -95,14 +97,14 @@ def parse(text: str, types: Mapping[str, Any], flag: str) -> Expression:
         is_of_one_row = _is_of_one_row(value)
     except pl.exceptions.StructFieldNotFoundError as error:
         raise InputError(
-            f"{flag} {text}: there is no field {_first_line(error)!r} in that column; "
+            f"{argument} {text}: there is no field {_first_line(error)!r} in that column; "
             'a name with a dot in it is written in quotes, as in "a.b" > 1.'
         ) from None
     except _REFUSALS as error:
-        raise InputError(f"{flag} {text}: {_first_line(error)}.") from None
+        raise InputError(f"{argument} {text}: {_first_line(error)}.") from None
     if not is_of_one_row:
-        raise _of_many_rows(flag, text, "it")
-    return Expression(text, flag, expr, columns, dtype)
+        raise _of_many_rows(argument, text, "it")
+    return Expression(text, argument, expr, columns, dtype)
 
 
 def _is_of_one_row(value: pl.LazyFrame) -> bool:
@@ -115,13 +117,13 @@ def _is_of_one_row(value: pl.LazyFrame) -> bool:
     return not value.slice(1, 1).explain(optimizations=flags).lstrip().startswith("SLICE")
 
 
-def _of_many_rows(flag: str, text: str, what: str) -> InputError:
+def _of_many_rows(argument: str, text: str, what: str) -> InputError:
     return InputError(
-        f"{flag} {text}: {what} looks at other rows; an expression speaks of one row at a time."
+        f"{argument} {text}: {what} looks at other rows; an expression speaks of one row at a time."
     )
 
 
-def condition(text: str, types: Mapping[str, Any], flag: str = "--where") -> Expression:
+def condition(text: str, types: Mapping[str, Any], argument: str = "where") -> Expression:
     """Read an expression that is true or false in every row.
 
     Examples
@@ -129,10 +131,10 @@ def condition(text: str, types: Mapping[str, Any], flag: str = "--where") -> Exp
     >>> condition("month = 1", {"month": pl.Int64()}).dtype
     Boolean
     """
-    expression = parse(text, types, flag)
+    expression = parse(text, types, argument)
     if expression.dtype != pl.Boolean:
         raise InputError(
-            f"{flag} {text}: it gives {expression.dtype}, not true or false; "
+            f"{argument} {text}: it gives {expression.dtype}, not true or false; "
             "compare it with something, as in month = 1."
         )
     return expression

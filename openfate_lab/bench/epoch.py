@@ -26,7 +26,7 @@ from openfate.training import Settings, Step, StreamingAUC, predict_batches, tra
 from openfate_lab.bench.cases import ClickCase
 from openfate_lab.bench.memory import forget_peak
 from openfate_lab.bench.record import about, check_at_least, now, tell, use_device
-from openfate_lab.data.synthetic import BLOCK_ROWS, SyntheticStream
+from openfate_lab.data import BLOCK_ROWS, SyntheticStream
 
 __all__ = ["Drawers", "bench_epoch"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from openfate_lab.cli import clicks, experiments, paper, report, research, speed
+from openfate_lab.cli import bench, experiment, report, research
 
 __all__ = ["add_commands"]
 
@@ -13,8 +13,5 @@ def add_commands(app: typer.Typer) -> None:
     """Add the lab's commands to the command line of the library."""
     for command in (research.demo, research.fetch, report.report):
         app.command()(command)
-    for experiment in (clicks.ctr, paper.ablation, paper.generalization, speed.scalability):
-        experiments.experiment.command()(experiment)
-    experiments.experiment.command("map")(paper.map_)
-    app.add_typer(experiments.experiment, name="experiment")
-    app.add_typer(speed.bench, name="bench")
+    experiment.add_experiments(app)
+    app.add_typer(bench.bench, name="bench")

@@ -31,7 +31,7 @@ def demo(
     import torch
 
     from openfate_lab.experiments.demo import METHODS, run_demo
-    from openfate_lab.experiments.present import save_figure
+    from openfate_lab.experiments.display import save_figure
 
     torch.set_num_threads(1)  # WHY: tensors this small only wait for a second thread
     n_splits = 5
@@ -75,7 +75,7 @@ def fetch(
     """Download public data sets into the cache folder and verify them."""
     from rich.progress import DownloadColumn, Progress
 
-    from openfate_lab.data.fetch import fetch as fetch_files
+    from openfate_lab.data import fetch as fetch_files
 
     if len(names) > 1 and (url is not None or sha256 is not None):
         raise InputError("--url and --sha256 belong to one data set: name one alone.")

@@ -1,14 +1,12 @@
 """Split: which rows train, validate and test, and which features are observed or new.
 
-PAPER: section 4.1; rows 6:2:2 at random (UCI) or by time (click logs), observed features a random
-share of all.  Row and feature draws of one seed are independent of one another.
+PAPER: section 4.1; rows 6:2:2 at random, observed features a random share of all.
+Row and feature draws of one seed are independent of one another.
 """
 
 from __future__ import annotations
 
 import hashlib
-import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -17,14 +15,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from openfate.errors import DataFileError, InputError
+from openfate.errors import InputError
 from openfate.files import writing
 from openfate.seeds import checked_seed
 
-__all__ = ["Split", "split_features", "split_fields", "split_rows", "split_rows_in_time"]
+__all__ = ["Split", "split_features", "split_fields", "split_rows"]
 
 Ids = NDArray[np.int64]
-Shares = tuple[float, float, float]
 
 _ARRAYS = ("train", "validation", "test", "observed", "new")
 # WHY: a second word of entropy keeps the draw of rows and that of features independent.
@@ -88,7 +85,7 @@ class Split:
         >>> import tempfile
         >>> split = Split([0], [1], [2], [0], [1], seed=7)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Split.load(split.save(f"{folder}/split.npz")).seed
+        ...     int(np.load(split.save(f"{folder}/split.npz"))["seed"])
         7
         """
         path = Path(path)
@@ -97,28 +94,14 @@ class Split:
             np.savez(file, seed=np.int64(self.seed), description=self.description, **arrays)
         return path
 
-    @classmethod
-    def load(cls, path: str | Path) -> Split:
-        """Read what `save` wrote; raises DataFileError where it is missing or something else."""
-        try:
-            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in _ARRAYS}
-                return cls(**arrays, seed=int(file["seed"]), description=str(file["description"]))
-        except FileNotFoundError:
-            raise DataFileError(f"{path}: no such split file.") from None
-        except (OSError, KeyError, TypeError, ValueError, EOFError, zipfile.BadZipFile):
-            raise DataFileError(f"{path}: not a split file written by Split.save.") from None
 
-
-def split_rows(n_rows: int, shares: Shares = (0.6, 0.2, 0.2), *, seed: int) -> tuple[Ids, Ids, Ids]:
-    """Draw training, validation and test rows at random.
+def split_rows(n_rows: int, *, seed: int) -> tuple[Ids, Ids, Ids]:
+    """Draw training, validation and test rows at random, 6:2:2.
 
     Parameters
     ----------
     n_rows
         N.
-    shares
-        The three parts; they add up to 1, and one may be 0.
     seed
         The same seed gives the same rows.
 
@@ -127,36 +110,11 @@ def split_rows(n_rows: int, shares: Shares = (0.6, 0.2, 0.2), *, seed: int) -> t
     >>> [len(part) for part in split_rows(10, seed=1)]
     [6, 2, 2]
     """
-    sizes = _sizes(n_rows, shares)
-    return _cut_in_three(_generator(seed, _ROWS).permutation(n_rows), sizes)
-
-
-def split_rows_in_time(
-    rows: int | ArrayLike, shares: Shares = (0.6, 0.2, 0.2)
-) -> tuple[Ids, Ids, Ids]:
-    """Take the earliest rows for training, later ones for validation, the latest for test.
-
-    Parameters
-    ----------
-    rows
-        The number of rows, where they stand in time order already, or each row's time; rows of the
-        same time keep their order.
-    shares
-        The three parts; they add up to 1, and one may be 0.
-
-    Examples
-    --------
-    >>> [part.tolist() for part in split_rows_in_time([30, 10, 20, 50, 40])]
-    [[0, 1, 2], [4], [3]]
-    """
-    times = np.asarray(rows)
-    if times.ndim == 0:
-        order = np.arange(_count("row", rows))
-    elif times.ndim == 1:
-        order = _in_order(times)
-    else:
-        raise InputError(f"times must have the shape (rows,), not {times.shape}.")
-    return _cut_in_three(order, _sizes(len(order), shares))
+    cuts = [round(n_rows * 0.6), round(n_rows * 0.8)]
+    if not 0 < cuts[0] < cuts[1] < n_rows:
+        raise InputError(f"{n_rows} rows cannot be split 6:2:2: a part would be empty; give more.")
+    train, validation, test = np.split(_generator(seed, _ROWS).permutation(n_rows), cuts)
+    return np.sort(train), np.sort(validation), np.sort(test)
 
 
 def split_features(
@@ -227,7 +185,7 @@ def split_fields(field_of: ArrayLike, observed: float, *, seed: int) -> tuple[Id
         raise InputError(f"field_of must have the shape (features,), not {field.shape}.")
     if field.size and field.dtype.kind not in "iubUS":
         raise InputError(
-            f"field_of must be whole numbers or names, not {field.dtype} (the first is "
+            f"field_of must be integers or names, not {field.dtype} (the first is "
             f"{field[0]}); give the number of each feature's field."
         )
     fields = np.unique(field)
@@ -241,29 +199,6 @@ def _generator(seed: int, stream: int) -> np.random.Generator:
     return np.random.default_rng([checked_seed(seed), stream])
 
 
-def _in_order(times: NDArray[Any]) -> NDArray[np.intp]:
-    """Rows from the earliest to the latest."""
-    try:
-        # NaN and NaT differ from themselves; None does not.
-        missing = times != times
-        if times.dtype.kind == "O":
-            missing = np.array([time is None or bool(time != time) for time in times], bool)
-        if not missing.any():
-            return np.argsort(times, kind="stable")
-    except TypeError:
-        raise InputError(
-            "times cannot be put in order; give numbers, dates or texts, all of one kind."
-        ) from None
-    at = int(np.flatnonzero(missing)[0])
-    raise InputError(f"row {at} has no time; drop such rows or give them one.")
-
-
-def _count(what: str, n: object) -> int:
-    if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 0:
-        raise InputError(f"the number of {what}s must be a whole number, not {n!r}.")
-    return int(n)
-
-
 def _n_observed(what: str, n: int, observed: Any) -> int:
     is_share = isinstance(observed, Real) and 0 < float(observed) < 1
     if not is_share:
@@ -271,39 +206,13 @@ def _n_observed(what: str, n: int, observed: Any) -> int:
             f"observed must be between 0 and 1, not {observed!r}; "
             f"give the share of {what}s that training may see, e.g. 0.5."
         )
-    if _count(what, n) < 2:
+    if n < 2:
         raise InputError(
             f"{n} {what}{'' if n == 1 else 's'} cannot be split into observed and new; "
             "at least 2 are needed."
         )
     # REFERENCE: int(), as the released code rounds, so that the counts are comparable.
     return min(max(1, int(n * observed)), n - 1)
-
-
-def _sizes(n_rows: int, shares: Shares) -> list[int]:
-    """How many rows come before each of the two cuts."""
-    if not _are_shares(shares):
-        raise InputError(f"shares must be three parts that add up to 1, not {shares!r}.")
-    n = _count("row", n_rows)
-    bounds = [0, round(n * shares[0]), round(n * (shares[0] + shares[1])), n]
-    if any(share > 0 and size < 1 for share, size in zip(shares, np.diff(bounds), strict=True)):
-        raise InputError(
-            f"{n} row{'' if n == 1 else 's'} cannot be split by {tuple(shares)}: a part would be "
-            "empty; give more rows or other shares."
-        )
-    return bounds[1:3]
-
-
-def _are_shares(shares: Any) -> bool:
-    is_sequence = isinstance(shares, Sequence | np.ndarray) and len(shares) == 3
-    if not is_sequence or not all(isinstance(share, Real) for share in shares):
-        return False
-    return min(shares) >= 0 and bool(np.isclose(sum(shares), 1))
-
-
-def _cut_in_three(order: NDArray[np.integer], cuts: list[int]) -> tuple[Ids, Ids, Ids]:
-    train, validation, test = np.split(order.astype(np.int64), cuts)
-    return np.sort(train), np.sort(validation), np.sort(test)
 
 
 def _refuse_overlap(what: str, ids: Ids) -> None:

@@ -8,37 +8,38 @@ leaves out (a fifth here, as n-fold's five parts do).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+import itertools
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal
 
-import numpy as np
+import polars as pl
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
 
-from openfate.errors import DataFileError
-from openfate.training import Settings
-from openfate_lab.data.sources import find
-from openfate_lab.experiments import uci
-from openfate_lab.experiments.methods import Trial
-from openfate_lab.experiments.present import COLOURS, mean_and_spread, save_figure
-from openfate_lab.experiments.runner import choose_all, records_in, summarise, versions, write_json
-from openfate_lab.experiments.uci import Plan
+from openfate.errors import DataFileError, OpenFATEError
+from openfate.graph import Bipartite, Edges
+from openfate.models import FATE
+from openfate.table import MultiHot
+from openfate.training import Compat, Settings, log_loss, n_fold
+from openfate_lab.data import find
+from openfate_lab.experiments.display import COLOURS, Cell, draw_panels, mean_and_spread
+from openfate_lab.experiments.runner import (
+    Experiment,
+    Plan,
+    Record,
+    choose,
+    scores,
+    summarise,
+    write_json,
+)
+from openfate_lab.experiments.uci import RECORD, TableExperiment
+from openfate_lab.experiments.uci_methods import Trial
 
-__all__ = [
-    "CONTROLS",
-    "VARIANTS",
-    "make_plans",
-    "print_rows",
-    "replace_missing",
-    "rows_of",
-    "run_trial",
-    "settings_of",
-    "write_summary",
-]
+__all__ = ["GRID", "VARIANTS", "Ablation", "Search", "settings_of"]
 
 DATASETS = ("gene", "protein", "robot", "drive", "calls", "github")
 CONTROLS = ("fate", "fate_drop_new")  # of each variant, from one trained model
@@ -61,19 +62,13 @@ _K_SHOT = {"masking": "k_shot", "unit": "feature", "reading": "mask"}
 VARIANTS = {
     "full": Variant("FATE: n-fold, n = 5", (0.9345, 0.9178, 0.8815, 0.6440, 0.9839, 0.8743)),
     "no_drop_edge": Variant(
-        "without DropEdge",
-        (0.9226, 0.9031, 0.8062, 0.5261, 0.9760, 0.8688),
-        {"drop_edge": 0.0},
+        "without DropEdge", (0.9226, 0.9031, 0.8062, 0.5261, 0.9760, 0.8688), {"drop_edge": 0.0}
     ),
     "joint": Variant(
-        "joint updates",
-        (0.9257, 0.8963, 0.8454, 0.1073, 0.9762, 0.7557),
-        {"async_updates": False},
+        "joint updates", (0.9257, 0.8963, 0.8454, 0.1073, 0.9762, 0.7557), {"async_updates": False}
     ),
     "leave_out": Variant(
-        "leave-one-out",
-        (0.8564, 0.6574, 0.7641, 0.4448, 0.9334, 0.8533),
-        {"masking": "leave_out"},
+        "leave-one-out", (0.8564, 0.6574, 0.7641, 0.4448, 0.9334, 0.8533), {"masking": "leave_out"}
     ),
     "n_fold_2": Variant(
         "n-fold, n = 2", (0.9298, 0.8398, 0.8359, 0.5234, 0.9514, 0.8771), {"n_folds": 2}
@@ -105,10 +100,124 @@ VARIANTS = {
         "k-shot, 1 draw, 5 x epochs", changes={**_K_SHOT, "n_draws": 1}, longer=5
     ),
 }
-PAPERS_OWN = tuple(name for name, variant in VARIANTS.items() if variant.paper)
 
 
-# ---- plans ---------------------------------------------------------------------------------------
+# ---- trials --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ablation(TableExperiment):
+    """The paper's Table 3: FATE without one of its parts, or with other masks.
+
+    Parameters
+    ----------
+    datasets
+        drive: its sample where the whole file is not there.
+    observed
+        Shares of observed features; all: 0.3 to 0.8.
+    variants
+        all (the paper's), or some of: full, no_drop_edge, joint, leave_out, n_fold_2, n_fold_10,
+        k_shot_1, k_shot_5, k_shot_10, leave_out_long, k_shot_1_long.
+    trials
+        Seeds 0 .. trials - 1.
+    compat
+        reference: the released code; paper: its words.
+    epochs
+        Passes over the training rows.
+    search
+        The paper's grid instead, chosen on validation rows.
+    search_trials
+        Seeds to search with.
+    """
+
+    printed = ("replaced", "notes", "rows")
+    datasets: tuple[str, ...] = ("gene", "protein", "robot", "drive", "calls", "github")
+    observed: tuple[float, ...] | Literal["all"] = (0.5,)
+    variants: tuple[str, ...] | Literal["all"] = "all"
+    trials: int = 5
+    compat: Compat = None
+    epochs: int = 200
+    search: bool = False
+    search_trials: int = 1
+
+    def resolve(self) -> Experiment:
+        """The search, if it is asked for."""
+        if not self.search or isinstance(self, Search):
+            return self
+        return Search(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+    def plan(self, data: str | None, trials: int) -> Iterator[Plan]:
+        """Every trial, checked; the data sets being those that are there."""
+        used = tuple(replace_missing(choose("datasets", self.datasets), data).values())
+        return super(Ablation, replace(self, datasets=used)).plan(data, trials)
+
+    def methods_of(self, plan: Plan) -> tuple[str, ...]:
+        """Each variant and its control, and the network alone."""
+        known = [name for name in VARIANTS if self.variants != "all" or VARIANTS[name].paper]
+        variants = choose("variants", self.variants, known)
+        return ("base", *(f"{name}/{method}" for name in variants for method in CONTROLS))
+
+    def run_trial(self, plan: Plan) -> Record:
+        """Run the variants that the record does not have yet."""
+        full, record = self.open(plan)
+
+        @cache
+        def trial_of(variant: str) -> Trial:
+            settings = settings_of(variant, self.settings, full.n_observed)
+            # PAPER: k-shot "masks the remaining" features here, as n-fold does (T9): kept ones
+            # use W.
+            return Trial(
+                full.dataset, full.split, plan.seed, settings, self.compat, recompose="masked"
+            )
+
+        def result(name: str) -> Record:
+            variant, _, method = name.rpartition("/")
+            if not variant:
+                return full.result(method)
+            found = trial_of(variant).result(method)
+            del found["features_without_training_rows"]  # the same for all: base has them
+            return found
+
+        return plan.complete(record, result)
+
+    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
+        """Rows with the paper's numbers, and paired differences from the full model."""
+        lines = variant_scores(records)
+        rows = variant_rows(lines)
+        return {
+            "settings": {name: dict(variant.changes) for name, variant in VARIANTS.items()},
+            "replaced": self.replaced(rows),
+            "notes": notes(rows),
+            "rows": rows,
+            "differences": differences(lines),
+        }
+
+    def replaced(self, rows: Sequence[Record]) -> dict[str, str]:
+        """The data sets that were asked for and not there, and what took their place."""
+        used = {row["dataset"] for row in rows}
+        samples = {name: f"{name}-sample" for name in self.datasets}
+        return {n: other for n, other in samples.items() if n not in used and other in used}
+
+    def figure(self, content: Record, records: Sequence[Record]) -> Figure | None:
+        """One panel a data set and share."""
+        title = f"Table 3 of the paper, {self.folder}"
+        return draw_panels(_by_panel(content["rows"]), _panel, size=(5.0, 3.4), title=title)
+
+    def cells(self, content: Record) -> Iterator[Cell]:
+        """One table a data set and share: ours, its control and the paper's."""
+        for own in _by_panel(content["rows"]):
+            about = f"{own[0]['dataset']}, {own[0]['observed']:.0%} observed: {own[0]['metric']}"
+            spread = " ± spread over trials" if any(row["n_trials"] > 1 for row in own) else ""
+            cells = {(row["variant"], row["method"]): mean_and_spread(row) for row in own}
+            # Base drops the new features too.
+            cells["base", "fate_drop_new"] = cells.get(("base", "base"), "-")
+            for variant in dict.fromkeys(row["variant"] for row in own):
+                label = VARIANTS[variant].label if variant in VARIANTS else variant
+                paper = papers_number(own[0]["dataset"], variant)
+                texts = [cells.get((variant, method), "-") for method in CONTROLS]
+                texts.append("-" if paper is None else f"{paper:.4f}")
+                for column, text in zip((*CONTROLS, "paper"), texts, strict=True):
+                    yield f"{about}{spread}", label, column, text
 
 
 def replace_missing(datasets: Sequence[str], data: str | None) -> dict[str, str]:
@@ -129,17 +238,8 @@ def replace_missing(datasets: Sequence[str], data: str | None) -> dict[str, str]
             except DataFileError:
                 raise missing from None
             used["drive"] = "drive-sample"
+            warnings.warn("drive is not there: drive-sample takes its place.", stacklevel=2)
     return used
-
-
-def make_plans(
-    *, variants: Sequence[str], changes: dict[str, Any] | None = None, **shared: Any
-) -> list[Plan]:
-    """Every trial, checked before anything runs; `shared` are arguments of `uci.make_plans`."""
-    choose_all("--variants", variants, list(VARIANTS))
-    methods = ("base", *(f"{variant}/{method}" for variant in variants for method in CONTROLS))
-    plans = uci.make_plans(methods=["fate"], changes=changes, **shared)
-    return [replace(plan, methods=methods) for plan in plans]
 
 
 def settings_of(variant: str, plain: Settings, n_observed: int) -> Settings:
@@ -157,40 +257,25 @@ def settings_of(variant: str, plain: Settings, n_observed: int) -> Settings:
     return replace(plain, **changes)
 
 
-def run_trial(plan: Plan) -> dict[str, Any]:
-    """Run the variants of a trial that its record does not have yet; returns the whole record."""
-    dataset, split = plan.loaded()
-    full = Trial(dataset, split, plan.seed, plan.settings, plan.compat)
-    record = plan.record() or plan.new_record(split, full)
-    variants = [key.partition("/")[0] for key in plan.methods if "/" in key]
-    if "base" not in record["results"]:
-        record["results"]["base"] = full.result("base")
-        write_json(plan.path, record)
-    for variant in dict.fromkeys(variants):
-        if all(f"{variant}/{method}" in record["results"] for method in CONTROLS):
-            continue
-        settings = settings_of(variant, plan.settings, full.n_observed)
-        # PAPER: k-shot "masks the remaining" features here, as n-fold does (T9): kept ones use W.
-        trial = Trial(dataset, split, plan.seed, settings, plan.compat, recompose="masked")
-        for method in CONTROLS:
-            result = trial.result(method)
-            del result["features_without_training_rows"]  # the same for all: base has them
-            record["results"][f"{variant}/{method}"] = result
-        write_json(plan.path, record)
-    return record
-
-
 # ---- summary -------------------------------------------------------------------------------------
 
 
-def rows_of(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and spread of each variant and control, with the paper's number beside them."""
+def variant_scores(records: Sequence[Record]) -> list[Record]:
+    """One line for each trial, variant and method; base is a variant of its own."""
     names = [f"{variant}/{method}" for variant in (*VARIANTS, "searched") for method in CONTROLS]
-    rows = []
-    for row in summarise(records, ["base", *names]):
-        variant, _, method = row["method"].rpartition("/")
-        paper = papers_number(row["dataset"], variant) if method == "fate" else None
-        rows.append(row | {"variant": variant or "base", "method": method, "paper": paper})
+    lines = []
+    for line in scores(records, ["base", *names]):
+        variant, _, method = line["method"].rpartition("/")
+        lines.append(line | {"variant": variant or "base", "method": method})
+    return lines
+
+
+def variant_rows(lines: Sequence[Record]) -> list[Record]:
+    """Mean and spread of each variant and control, with the paper's number beside them."""
+    rows = summarise(lines, ("dataset", "observed", "variant", "method", "metric"))
+    for row in rows:
+        own = row["method"] == "fate"
+        row["paper"] = papers_number(row["dataset"], row["variant"]) if own else None
     return rows
 
 
@@ -201,62 +286,32 @@ def papers_number(dataset: str, variant: str) -> float | None:
     return paper[DATASETS.index(name)] if paper and name in DATASETS else None
 
 
-def differences(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def differences(lines: Sequence[Record]) -> list[Record]:
     """How far each variant is from the full model, paired over trials, and how far in the paper."""
-    cells: dict[tuple[str, float, str, str], list[float]] = {}
-    for record in sorted(records, key=lambda record: int(record["seed"])):
-        results = record["results"]
-        for key, result in results.items():
-            variant, _, method = key.rpartition("/")
-            if variant not in ("", "full") and f"full/{method}" in results:
-                cell = (record["dataset"], record["observed"], variant, method)
-                gain = result["score"] - results[f"full/{method}"]["score"]
-                cells.setdefault(cell, []).append(gain)
-    found = []
-    for (dataset, observed, variant, method), gains in cells.items():
-        theirs, full = papers_number(dataset, variant), papers_number(dataset, "full")
-        has_paper = method == "fate" and theirs is not None and full is not None
-        found.append(
-            {
-                "dataset": dataset,
-                "observed": observed,
-                "variant": variant,
-                "method": method,
-                "difference": float(np.mean(gains)),
-                "standard_error": _standard_error(gains),
-                "n_trials": len(gains),
-                "paper": round(theirs - full, 4) if has_paper else None,  # type: ignore[operator]
-            }
+    if not lines:
+        return []
+    frame, keys = pl.DataFrame(lines), ("dataset", "observed", "seed", "method")
+    full = frame.filter(pl.col("variant") == "full").select(*keys, full="score")
+    gain = pl.col("score") - pl.col("full")
+    found = (
+        frame.filter(~pl.col("variant").is_in(["base", "full"]))
+        .join(full, on=keys, maintain_order="left")
+        .group_by("dataset", "observed", "variant", "method", maintain_order=True)
+        .agg(
+            gain.mean().alias("difference"),
+            (gain.std() / pl.len().sqrt()).alias("standard_error"),
+            pl.len().alias("n_trials"),
         )
-    return sorted(found, key=lambda d: (d["dataset"], d["observed"]))
+        .to_dicts()
+    )
+    for row in found:
+        theirs, most = (papers_number(row["dataset"], v) for v in (row["variant"], "full"))
+        both = row["method"] == "fate" and theirs is not None and most is not None
+        row["paper"] = round(theirs - most, 4) if both else None  # type: ignore[operator]
+    return found
 
 
-def _standard_error(values: Sequence[float]) -> float | None:
-    return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
-
-
-def write_summary(plans: Sequence[Plan]) -> list[Path]:
-    """Rows, paired differences and the figure of all trials in the folder, beside them."""
-    folder = plans[0].folder
-    records = records_in(folder, uci.RECORD)
-    rows = rows_of(records)
-    content = {
-        "experiment": "ablation",
-        "command": plans[0].command,
-        "versions": versions(),
-        "settings": {name: dict(variant.changes) for name, variant in VARIANTS.items()},
-        "notes": notes(rows),
-        "rows": rows,
-        "differences": differences(records),
-    }
-    write_json(folder / "summary.json", content)
-    figure = _figure(rows, f"Table 3 of the paper, {folder.name}")
-    kinds = ("png", "svg")
-    pictures = [save_figure(figure, folder / f"ablation.{kind}") for kind in kinds]
-    return [folder / "summary.json", *pictures]
-
-
-def notes(rows: Sequence[dict[str, Any]]) -> list[str]:
+def notes(rows: Sequence[Record]) -> list[str]:
     """What a reader of the numbers must know."""
     said = ["The paper does not state the share of observed features of its Table 3."]
     if any(row["dataset"] == "drive-sample" for row in rows):
@@ -264,24 +319,16 @@ def notes(rows: Sequence[dict[str, Any]]) -> list[str]:
     return said
 
 
-def _figure(rows: Sequence[dict[str, Any]], title: str) -> Figure:
-    """One panel a data set and share: ours and its control with spread, the paper's as a cross."""
-    panels = list(dict.fromkeys((row["dataset"], row["observed"]) for row in rows))
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.6 * columns + 1, 3.4 * lines + 1), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_axis_off()
-    for axis, panel in zip(axes.flat, panels, strict=False):
-        _panel(axis, [row for row in rows if (row["dataset"], row["observed"]) == panel])
-    handles, names = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle(title)
-    return figure
+def _by_panel(rows: Sequence[Record]) -> list[list[Record]]:
+    """Rows by data set and share."""
+    panels: dict[Any, list[Record]] = {}
+    for row in rows:
+        panels.setdefault((row["dataset"], row["observed"]), []).append(row)
+    return list(panels.values())
 
 
-def _panel(axis: Axes, own: Sequence[dict[str, Any]]) -> None:
+def _panel(axis: Axes, own: Sequence[Record]) -> None:
+    """Ours and its control with spread, the paper's as a cross."""
     variants = [v for v in VARIANTS if any(row["variant"] == v for row in own)]
     place = {variant: -at for at, variant in enumerate(variants)}
     for method, shift, face in (("fate", 0.12, None), ("fate_drop_new", -0.12, "white")):
@@ -304,22 +351,122 @@ def _panel(axis: Axes, own: Sequence[dict[str, Any]]) -> None:
     axis.grid(alpha=0.3)
 
 
-def print_rows(rows: Sequence[dict[str, Any]], console: Console) -> None:
-    """One table a data set and share: ours, its control and the paper's."""
-    for dataset, observed in dict.fromkeys((row["dataset"], row["observed"]) for row in rows):
-        own = [r for r in rows if (r["dataset"], r["observed"]) == (dataset, observed)]
-        cells = {(row["variant"], row["method"]): row for row in own}
-        metric = own[0]["metric"]
-        spread = " ± spread over trials" if any(row["n_trials"] > 1 for row in own) else ""
-        table = Table(title=f"{dataset}, {observed:.0%} observed: {metric}{spread}")
-        for name in ("variant", *CONTROLS, "paper"):
-            table.add_column(name, justify="left" if name == "variant" else "right")
-        for variant in dict.fromkeys(row["variant"] for row in own):
-            found = [cells.get((variant, method)) for method in CONTROLS]
-            if variant == "base":  # it drops the new features too
-                found = [None, cells["base", "base"]]
-            texts = ["-" if row is None else mean_and_spread(row) for row in found]
-            paper = papers_number(dataset, variant)
-            label = VARIANTS[variant].label if variant in VARIANTS else variant
-            table.add_row(label, *texts, "-" if paper is None else f"{paper:.4f}")
-        console.print(table)
+# ---- the paper's grid ----------------------------------------------------------------------------
+
+# PAPER: appendix D.1, "Hyperparameters": both learning rates, rho and n; its k and B are settings
+# of the click experiment, here every step sees all rows.
+GRID: dict[str, tuple[Any, ...]] = {
+    "lr": (0.1, 0.01, 0.001),
+    "lr_extrapolator": (0.1, 0.01, 0.001),
+    "drop_edge": (0.0, 0.2, 0.5),
+    "n_folds": (2, 5, 10),
+}
+N_FOLDS = 5  # of the masks that all candidates are compared on
+CANDIDATE = {"settings": dict, "own_log_loss": (float, None), "common_log_loss": (float, None)}
+SEARCH_RECORD = {**RECORD, "candidates": [CANDIDATE]}
+
+
+@dataclass(frozen=True)
+class Search(Ablation):
+    """The paper's grid of settings, chosen on validation rows: `Ablation(search=True)`.
+
+    Each trial chooses for itself, so that no test row of it has a say.  A candidate's own
+    validation loss hides 1 / n of the features: it would favour a large n.  So all candidates are
+    compared on the same five masks, and the choice by their own loss is noted beside it.
+    """
+
+    record_shape = SEARCH_RECORD
+
+    @property
+    def name(self) -> str:
+        """Of the command that runs it."""
+        return "ablation"
+
+    @property
+    def folder(self) -> str:
+        """Beside the variants."""
+        return f"{super().folder}/search"
+
+    def plan(self, data: str | None, trials: int) -> Iterator[Plan]:
+        """Every trial, checked; it has a number of trials of its own."""
+        return super().plan(data, self.search_trials)
+
+    def methods_of(self, plan: Plan) -> tuple[str, ...]:
+        """The full model and what was chosen, each with its control."""
+        return tuple(f"{variant}/{m}" for variant in ("full", "searched") for m in CONTROLS)
+
+    def header(self, plan: Plan) -> Record:
+        """What a record must agree with before anything is added to it."""
+        return super().header(plan) | {"grid": {name: list(tried) for name, tried in GRID.items()}}
+
+    def run_trial(self, plan: Plan) -> Record:
+        """Train the candidates that the record does not have yet, choose, score."""
+        full, record = self.open(plan)
+        candidates = record.setdefault("candidates", [])
+
+        def changed(changes: Record) -> Trial:
+            settings = replace(self.settings, **changes)
+            return Trial(full.dataset, full.split, plan.seed, settings, self.compat)
+
+        tried = [candidate["settings"] for candidate in candidates]
+        for values in itertools.product(*GRID.values()):
+            changes = dict(zip(GRID, values, strict=True))
+            if changes not in tried:
+                candidates.append({"settings": changes, **_candidate(changed(changes))})
+                write_json(plan.path, record)
+        for key, loss in (("chosen", "common_log_loss"), ("chosen_by_own_loss", "own_log_loss")):
+            record[key] = least(candidates, loss)
+        trials = {"full": full, "searched": changed(record["chosen"])}
+
+        def result(name: str) -> Record:
+            variant, method = name.split("/")
+            return trials[variant].result(method)
+
+        return plan.complete(record, result)
+
+    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
+        """Rows and choices of all searches that came to an end."""
+        done = [record for record in records if record["results"]]
+        rows = variant_rows(variant_scores(done))
+        names = ("dataset", "observed", "seed", "chosen", "chosen_by_own_loss")
+        chosen = [{name: record.get(name) for name in names} for record in done]
+        about = {"replaced": self.replaced(rows), "notes": notes(rows)}
+        return {"grid": GRID, "chosen": chosen, **about, "rows": rows}
+
+    def figure(self, content: Record, records: Sequence[Record]) -> None:
+        """None."""
+
+
+def _candidate(trial: Trial) -> Record:
+    """What is known of a candidate without a look at test rows."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            model, history = trial.fate_fit
+    except OpenFATEError as error:  # a step size too large
+        return {"own_log_loss": None, "common_log_loss": None, "failed": str(error)}
+    best = history.epochs[history.best_epoch - 1]
+    return {
+        "own_log_loss": best.validation_loss,
+        "common_log_loss": common_loss(trial, model),
+        "best_epoch": history.best_epoch,
+        "seconds": round(history.seconds, 3),
+    }
+
+
+@torch.no_grad()
+def common_loss(trial: Trial, model: FATE) -> float:
+    """The validation log-loss over masks that depend on the trial's seed alone."""
+    X, validation = map(trial.observed_only, (trial.train_all, trial.validation_all))
+    edges = Edges.of(Bipartite.from_multihot(MultiHot.stack([X, validation])))
+    masks = n_fold(trial.n_observed, N_FOLDS, torch.Generator().manual_seed(trial.seed))
+    logits = model(Bipartite.from_multihot(validation), masks.T, edges)  # (N, S, C)
+    return float(log_loss(logits, torch.from_numpy(trial.y_validation)))
+
+
+def least(candidates: Sequence[Record], loss: str) -> Record:
+    """The settings with the least loss; of equals, the first of the grid."""
+    found = [candidate for candidate in candidates if candidate.get(loss) is not None]
+    if not found:
+        raise OpenFATEError("every candidate of the grid diverged: the data set cannot be learnt.")
+    settings: Record = min(found, key=lambda candidate: float(candidate[loss]))["settings"]
+    return settings

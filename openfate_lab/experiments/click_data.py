@@ -26,9 +26,7 @@ from numpy.typing import NDArray
 from openfate.errors import DataFileError, InputError
 from openfate.table import PreparedData
 from openfate.training import Batches, array_batches
-from openfate_lab.data import datasets
-from openfate_lab.data.logs import DAY
-from openfate_lab.data.synthetic import SyntheticStream
+from openfate_lab.data import DAY, SyntheticStream, load
 
 __all__ = [
     "NAMES",
@@ -151,7 +149,7 @@ def load_clicks(name: str, data: str | None = None, synthetic: Synthetic | None 
 
 
 def _read(name: str, data: str | None) -> ClicksInMemory:
-    log = datasets.load(name, data)
+    log = load(name, data)
     assert log.time is not None
     n, d = log.X.n_rows, len(log.fields)
     # A field without a value has one more feature, of missing cells.

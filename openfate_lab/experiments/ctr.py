@@ -7,13 +7,13 @@ method on T1 .. T8 and over all of them.  A sweep runs FATE for several k or B.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from openfate.errors import InputError
 from openfate.records import Between, Shape
@@ -26,18 +26,21 @@ from openfate_lab.experiments.click_data import (
 )
 from openfate_lab.experiments.click_methods import BACKBONES, METHODS, ClickTrial
 from openfate_lab.experiments.click_settings import ClickSettings
+from openfate_lab.experiments.display import Cell, mark_best
 from openfate_lab.experiments.runner import (
     RECORD,
     RESULT,
-    Recorded,
-    choose_all,
-    records_in,
-    versions,
-    write_json,
+    Experiment,
+    Plan,
+    Record,
+    at_least,
+    choose,
+    summarise,
 )
 
-__all__ = ["Plan", "make_plans", "run_trial", "summary", "write_summary"]
+__all__ = ["CTR", "Case"]
 
+KEYS = ("dataset", "backbone", "variant")
 SCORES = {"auc": Between(0, 1), "log_loss": Between(0)}
 
 # What differs from `ClickSettings` on each log.  Batches: of FATE, whose graph they are (PAPER:
@@ -86,171 +89,181 @@ def _load(name: str, data: str | None, synthetic: Synthetic) -> Clicks:
 
 
 @dataclass(frozen=True)
-class Plan(Recorded):
-    """One trial to run: everything that its numbers depend on."""
+class Case:
+    """What tells a trial of one log from others: backbone, settings, and what is drawn."""
 
-    shape: ClassVar[Shape] = staticmethod(record_shape)
-    dataset: str
     backbone: str
-    seed: int
-    methods: tuple[str, ...]
-    folder: Path
     settings: ClickSettings
-    data: str | None = None
-    synthetic: Synthetic = field(default_factory=Synthetic)
-    sweep: str | None = None  # the setting that a sweep varies
-    command: str = ""
-
-    @property
-    def path(self) -> Path:
-        """The trial's record."""
-        place = self.folder / self.dataset / self.backbone / self.kind
-        return place / f"seed-{self.seed}" / "trial.json"
-
-    @property
-    def kind(self) -> str:
-        """The masking, and what differs from its usual settings: `kshot`, `kshot-n_kept=20`, ..."""
-        masking = "kshot" if self.settings.masking == "k_shot" else "nfold"
-        usual = replace(ClickSettings(), **{**USUAL[self.dataset], **MASKING[masking]})
-        settings = {**asdict(self.settings), **self._drawn()}
-        plain = {**asdict(usual), **asdict(Synthetic())}
-        different = [
-            f"{k}={_text(v)}" for k, v in settings.items() if v != plain[k] or k == self.sweep
-        ]
-        swept = ["sweep"] if self.sweep else []
-        return "-".join([masking, *swept, *different])
-
-    def _drawn(self) -> dict[str, Any]:
-        """The drawn log, without its seed, which goes with the trial's."""
-        if self.dataset != "synthetic":
-            return {}
-        return {k: v for k, v in asdict(self.synthetic).items() if k != "seed"}
-
-    @property
-    def title(self) -> str:
-        """For the progress bar."""
-        swept = f" {self.sweep} {getattr(self.settings, self.sweep)}" if self.sweep else ""
-        return f"{self.dataset} {self.backbone}{swept} seed {self.seed}"
-
-    def clicks(self) -> Clicks:
-        """The log."""
-        return _load(self.dataset, self.data, self.synthetic)
-
-    def header(self) -> dict[str, Any]:
-        """What a record must agree with before anything is added to it."""
-        settings = asdict(self.settings)
-        return {
-            "dataset": self.dataset,
-            "backbone": self.backbone,
-            "seed": self.seed,
-            "kind": self.kind,
-            "sweep": self.sweep,
-            "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
-            "data_sha256": self.clicks().sha256,
-        }
+    synthetic: Synthetic
 
 
-def make_plans(
-    *,
-    datasets: Sequence[str],
-    backbones: Sequence[str],
-    methods: Sequence[str],
-    trials: int,
-    out: Path,
-    data: str | None = None,
-    masking: str | None = None,
-    sweep: str | None = None,
-    values: Sequence[int] = (),
-    changes: Mapping[str, Any] | None = None,
-    synthetic: Synthetic | None = None,
-    command: str = "",
-) -> list[Plan]:
-    """Every trial of the experiment, checked before anything runs.
+@dataclass(frozen=True)
+class CTR(Experiment):
+    """The paper's second experiment: clicks by day, new values every day, T1 to T8.
 
     Parameters
     ----------
+    datasets
+        Also: synthetic; criteo, avazu where DATA/NAME is prepared.
+    backbones
+        Some of: nn, deepfm, widedeep, dcn.
+    methods
+        all, or some of: base, pooling, fate, base_dropout, fate_drop_new, oov, hash, evidence,
+        late_labels.
+    trials
+        Seeds 0 .. trials - 1.
     masking
-        "kshot", the paper's, or "nfold", ours; by default the first, the second for `synthetic`.
-    sweep, values
-        "k" or "B" and what it takes, by default a range around the data set's own.
-    changes
-        Settings that differ from `ClickSettings`.
+        kshot, the paper's, or nfold, ours [default: nfold if synthetic].
+    sweep
+        k (fields kept, the paper's table 4) or B (batch rows).
+    values
+        What the sweep takes, such as 11,14,17,20 [default: around the data set's own].
+    set
+        A setting, such as lrs=0.001,0.003 or epochs=5; repeatable. Names: masking, n_kept, n_draws,
+        n_folds, drop_edge, batch_rows, plain_batch_rows, predict_rows, lrs, lr_factor, epochs,
+        patience, validations, hidden, dropout, normalize, prior_rows, recompose.
+    rows
+        Synthetic: rows.
+    features
+        Synthetic: features.
+    shape
+        Synthetic: criteo or avazu.
+    affinity
+        Synthetic: how much co-occurrence tells.
     """
-    choose_all("--datasets", datasets, NAMES)
-    choose_all("--backbones", backbones, BACKBONES)
-    choose_all("--methods", methods, METHODS)
-    if masking is not None:
-        choose_all("--masking", [masking], tuple(MASKING))
-    if sweep is not None:
-        choose_all("--sweep", [sweep], ("k", "B"))
-    elif values:
-        raise InputError(f"--values {','.join(map(str, values))}: of what? Give --sweep k or B.")
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file: choose a folder.")
-    drawn, swept = synthetic or Synthetic(), {"k": "n_kept", "B": "batch_rows", None: None}[sweep]
-    plans = []
-    for dataset in dict.fromkeys(datasets):
-        clicks = _load(dataset, data, drawn)
-        usual = masking or ("nfold" if dataset == "synthetic" else "kshot")
-        for settings in _settings(dataset, clicks.n_fields, usual, sweep, values, changes or {}):
-            for backbone, seed in itertools.product(dict.fromkeys(backbones), range(trials)):
-                log = replace(drawn, seed=drawn.seed + seed)  # a stream of its own for each trial
-                same = (dataset, backbone, seed, tuple(methods), out, settings, data)
-                plans.append(Plan(*same, log, swept, command))
-    return plans
 
+    record_shape = staticmethod(record_shape)
+    printed = ("rows", "gains")
+    settable = ClickSettings
+    datasets: tuple[str, ...] = ("criteo-sample", "avazu-sample", "flights")
+    backbones: tuple[str, ...] = ("nn", "deepfm")
+    methods: tuple[str, ...] | Literal["all"] = "all"
+    trials: int = 3
+    masking: str | None = None
+    sweep: str | None = None
+    values: tuple[int, ...] = ()
+    set: Mapping[str, Any] = field(default_factory=dict)
+    rows: int = 4_000_000
+    features: int = 1_000_000
+    shape: Literal["criteo", "avazu"] = "avazu"
+    affinity: float = 1.0
 
-def _settings(
-    dataset: str,
-    n_fields: int,
-    masking: str,
-    sweep: str | None,
-    values: Sequence[int],
-    changes: Mapping[str, Any],
-) -> list[ClickSettings]:
-    settings = replace(ClickSettings(), **{**USUAL[dataset], **MASKING[masking], **changes})
-    if not 1 <= settings.n_kept <= n_fields:
-        raise InputError(f"k = {settings.n_kept}: {dataset} has {n_fields} fields to keep.")
-    if sweep is None:
-        return [settings]
-    if sweep == "k":
+    @property
+    def swept(self) -> str | None:
+        """The setting that a sweep varies."""
+        return {"k": "n_kept", "B": "batch_rows", None: None}[self.sweep]
+
+    def plan(self, data: str | None, trials: int) -> Iterator[Plan]:
+        """Every trial, checked; each draws a synthetic log of its own."""
+        datasets = choose("datasets", self.datasets, NAMES)
+        backbones = choose("backbones", self.backbones, BACKBONES)
+        methods = choose("methods", self.methods, METHODS)
+        if self.sweep is not None and self.methods == "all":
+            methods = ("fate", "fate_drop_new")
+        for name, known in {"masking": tuple(MASKING), "sweep": ("k", "B")}.items():
+            if getattr(self, name) is not None:
+                choose(name, [getattr(self, name)], known)
+        if self.values and self.sweep is None:
+            raise InputError(f"values={self.values}: of what? Give a sweep, k or B.")
+        if self.set:
+            choose("set", list(self.set), list(asdict(ClickSettings())))
+        at_least(1000, rows=self.rows)
+        at_least(1, features=self.features, values=min(self.values, default=1))
+        drawn = Synthetic(self.rows, self.shape, self.features, self.affinity)
+        for dataset in datasets:
+            clicks = _load(dataset, data, drawn)
+            for settings in self.settings(dataset, clicks.n_fields):
+                for backbone, seed in itertools.product(backbones, range(trials)):
+                    log = replace(drawn, seed=drawn.seed + seed)
+                    case = Case(backbone, settings, log)
+                    place = f"{dataset}/{backbone}/{self.kind(dataset, case)}/seed-{seed}"
+                    yield Plan(self, dataset, seed, methods, place, case=case)
+
+    def settings(self, dataset: str, n_fields: int) -> list[ClickSettings]:
+        """Those of a log, as many as the sweep has values."""
+        masking = self.masking or ("nfold" if dataset == "synthetic" else "kshot")
+        settings = replace(ClickSettings(), **{**USUAL[dataset], **MASKING[masking], **self.set})
         # PAPER: table 4 goes from half of the fields to nearly all of them.
-        shares = np.linspace(0.5, 0.9, 5)
-        chosen = values or sorted({round(share * n_fields) for share in shares})
-        wrong = [k for k in chosen if not 1 <= k <= n_fields]
-        if wrong:
-            raise InputError(f"--values {wrong[0]}: {dataset} has {n_fields} fields to keep.")
-        return [replace(settings, n_kept=k) for k in chosen]
-    B = settings.batch_rows
-    chosen = values or [B // 4, B // 2, B, 2 * B]
-    return [replace(settings, batch_rows=rows) for rows in chosen]
+        some_k = sorted({round(share * n_fields) for share in np.linspace(0.5, 0.9, 5)})
+        B = settings.batch_rows
+        some = {"k": some_k, "B": [B // 4, B // 2, B, 2 * B], None: []}[self.sweep]
+        for k in [settings.n_kept, *(self.values if self.sweep == "k" else ())]:
+            if not 1 <= k <= n_fields:
+                raise InputError(f"k={k}: {dataset} has {n_fields} fields to keep.")
+        if self.swept is None:
+            return [settings]
+        found: list[dict[str, Any]] = [{self.swept: value} for value in self.values or some]
+        return [replace(settings, **change) for change in found]
+
+    def kind(self, dataset: str, case: Case) -> str:
+        """The masking, and what differs from its usual settings: `kshot`, `kshot-n_kept=20`, ..."""
+        masking = "kshot" if case.settings.masking == "k_shot" else "nfold"
+        usual = replace(ClickSettings(), **{**USUAL[dataset], **MASKING[masking]})
+        plain, own = asdict(usual), asdict(case.settings)
+        if dataset == "synthetic":  # the seed of what is drawn goes with the trial's
+            plain, own = plain | asdict(Synthetic()), own | asdict(case.synthetic)
+            del own["seed"]
+        different = [f"{k}={_text(v)}" for k, v in own.items() if v != plain[k] or k == self.swept]
+        return "-".join([masking, *(["sweep"] if self.sweep else []), *different])
+
+    def header(self, plan: Plan) -> Record:
+        """What a record must agree with before anything is added to it."""
+        settings = asdict(plan.case.settings)
+        return {
+            "dataset": plan.dataset,
+            "backbone": plan.case.backbone,
+            "seed": plan.seed,
+            "kind": self.kind(plan.dataset, plan.case),
+            "sweep": self.swept,
+            "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()},
+            "data_sha256": _load(plan.dataset, plan.data, plan.case.synthetic).sha256,
+        }
+
+    def run_trial(self, plan: Plan) -> Record:
+        """Run the methods that the record does not have yet."""
+        case, record = plan.case, plan.record()
+        clicks = _load(plan.dataset, plan.data, case.synthetic)
+        check_parts(clicks)
+        if record is None:
+            about: Record = {"n_features": clicks.n_features, "n_observed": clicks.n_observed}
+            about["new_cells"] = {part: new_share(clicks, part) for part in clicks.parts[1:]}
+            if plan.dataset == "synthetic":
+                about |= {"synthetic": asdict(case.synthetic), "ceiling": ceiling(case.synthetic)}
+            record = plan.begin(**about)
+        trial = ClickTrial(clicks, case.backbone, plan.seed, case.settings)
+        return plan.complete(record, trial.result)
+
+    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
+        """Rows by log, backbone, method and split; what each method gains over base and oov."""
+        lines = [line for record in records for line in _lines(record)]
+        lines.sort(key=_order)  # stable: splits as they came
+        rows = summarise(lines, (*KEYS, "k", "B", "method", "split", "metric"))
+        gains = sorted(_gains(lines), key=_order) if lines else []
+        return {"rows": list(map(_drop_none, rows)), "gains": list(map(_drop_none, gains))}
+
+    def cells(self, content: Record) -> Iterator[Cell]:
+        """The paper's table 1: a table a log and backbone, methods down, test splits across."""
+        rows = [row for row in content["rows"] if row["metric"] == "auc"]
+        for key in dict.fromkeys(tuple(row[name] for name in KEYS) for row in rows):
+            group = [row for row in rows if tuple(row[name] for name in KEYS) == key]
+            title = f"{', '.join(key)}: ROC-AUC, mean over {group[0]['n_trials']} seeds"
+            means = {(row["method"], row["split"]): row["mean"] for row in group}
+            splits = sorted(
+                {row["split"] for row in group} - {"train"},
+                key=lambda s: (s == "overall", s != "validation", s),
+            )
+            for method, split in itertools.product(dict.fromkeys(m for m, _ in means), splits):
+                mean = means.get((method, split))
+                best = max(m for (_, s), m in means.items() if s == split)
+                text = "" if mean is None else mark_best(f"{mean:.3f}"[1:], mean == best)
+                yield title, method, "valid." if split == "validation" else split, text
+            for gain in sorted(content["gains"], key=lambda gain: str(gain["over"])):
+                if tuple(gain[name] for name in KEYS) == key:
+                    yield title, gain["method"], f"-{gain['over']}", f"{gain['mean']:+.3f}"
 
 
 def _text(value: object) -> str:
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
-
-
-def run_trial(plan: Plan) -> dict[str, Any]:
-    """Run the methods of a trial that its record does not have yet; returns the whole record."""
-    record = plan.record()
-    clicks = plan.clicks()
-    check_parts(clicks)
-    if record is None:
-        about = {
-            "n_features": clicks.n_features,
-            "n_observed": clicks.n_observed,
-            "new_cells": {part: new_share(clicks, part) for part in clicks.parts[1:]},
-        }
-        if plan.dataset == "synthetic":
-            about |= {"synthetic": asdict(plan.synthetic), "ceiling": ceiling(plan.synthetic)}
-        about |= {"command": plan.command, "versions": versions()}
-        record = {**plan.header(), **about, "results": {}}
-    trial = ClickTrial(clicks, plan.backbone, plan.seed, plan.settings)
-    for method in plan.methods:
-        if method not in record["results"]:
-            record["results"][method] = trial.result(method)
-            write_json(plan.path, record)
-    return record
 
 
 def check_parts(clicks: Clicks) -> None:
@@ -288,99 +301,49 @@ def ceiling(synthetic: Synthetic) -> dict[str, float]:
 # ---- gathering ---------------------------------------------------------------------------------
 
 
-def summary(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Rows by log, backbone, method and split; what each method gains over base and over oov."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for record in sorted(records, key=lambda r: int(r["seed"])):
-        key = (record["dataset"], record["backbone"])
-        groups.setdefault((*key, record["kind"]), []).append(record)
-    rows, gains = [], []
-    for key in sorted(groups):
-        about = _about(groups[key][0])
-        for method in METHODS:
-            results = [r["results"][method] for r in groups[key] if method in r["results"]]
-            rows += _rows(about, method, results)
-            gains += _gains(about, method, groups[key])
-    return {"rows": rows, "gains": gains}
-
-
-def _about(record: dict[str, Any]) -> dict[str, Any]:
-    sweep, settings = record.get("sweep"), record["settings"]
-    swept = {"n_kept": "k", "batch_rows": "B"}
+def _lines(record: Record) -> Iterator[Record]:
+    """One for each method, split and metric; `room` is what the ceiling leaves to gain."""
+    sweep, top = record.get("sweep"), record.get("ceiling")
     about = {"dataset": record["dataset"], "backbone": record["backbone"]}
-    about["variant"] = record["kind"]
-    return {**about, swept[sweep]: settings[sweep]} if sweep else about
+    about |= {"variant": record["kind"], "seed": int(record["seed"])}
+    for name, setting in {"k": "n_kept", "B": "batch_rows"}.items():
+        about[name] = record["settings"][setting] if sweep == setting else None
+    about["room"] = float(top["all"] - top["observed"]) if top else None
+    for method in (name for name in METHODS if name in record["results"]):
+        result = record["results"][method]
+        overall = {"auc": result["score"], "log_loss": result["log_loss"]}
+        for split, found in {**result["splits"], "overall": overall}.items():
+            for metric in ("auc", "log_loss"):
+                score = {"score": float(found[metric]), "seconds": float(result["seconds"])}
+                yield about | {"method": method, "split": split, "metric": metric} | score
 
 
-def _rows(
-    about: dict[str, Any], method: str, results: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for split in (*results[0]["splits"], "overall") if results else ():
-        for metric in ("auc", "log_loss"):
-            scores = [_score(result, split, metric) for result in results]
-            rows.append(
-                {
-                    **about,
-                    "split": split,
-                    "method": method,
-                    "metric": metric,
-                    "mean": float(np.mean(scores)),
-                    "std": float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0,
-                    "n_trials": len(scores),
-                    "seconds": float(np.mean([result["seconds"] for result in results])),
-                }
-            )
-    return rows
+def _drop_none(row: Record) -> Record:
+    """A row without what it does not have: k or B of a sweep, the ceiling of a drawn log."""
+    return {key: value for key, value in row.items() if value is not None}
 
 
-def _score(result: dict[str, Any], split: str, metric: str) -> float:
-    if split == "overall":
-        return float(result["score"] if metric == "auc" else result["log_loss"])
-    return float(result["splits"][split][metric])
+def _order(line: Record) -> tuple[Any, ...]:
+    return (*(line[key] for key in KEYS), METHODS.index(line["method"]), line.get("seed", 0))
 
 
-def _gains(
-    about: dict[str, Any], method: str, records: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _gains(lines: Sequence[Record]) -> Iterator[Record]:
     """AUC over base and over oov, paired by seed and test split."""
-    gains = []
+    frame = pl.DataFrame(lines, infer_schema_length=None).filter(pl.col("metric") == "auc")
+    gain, split, of = pl.col("gain"), pl.col("split"), [*KEYS, "method"]
     for other in ("base", "oov"):
-        paired = [r for r in records if {method, other} <= r["results"].keys()]
-        if method == other or not paired:
-            continue
-        both = [r["results"] for r in paired]
-        overall = [r[method]["score"] - r[other]["score"] for r in both]
-        splits = [s for s in both[0][other]["splits"] if s.startswith("T") and s[1:].isdigit()]
-        by_split = np.array(
-            [
-                [_score(r[method], s, "auc") - _score(r[other], s, "auc") for s in splits]
-                for r in both
-            ]
-        ).mean(0)
-        gain = {
-            **about,
-            "method": method,
-            "over": other,
-            "mean": float(np.mean(overall)),
-            "std": float(np.std(overall, ddof=1)) if len(overall) > 1 else 0.0,
-            "n_trials": len(overall),
-            "splits_won": int((by_split > 0).sum()),
-            "n_splits": len(splits),
-        }
-        tops = [r["ceiling"] for r in paired if r.get("ceiling")]  # each seed has its own log
-        if tops:
-            most = float(np.mean([top["all"] - top["observed"] for top in tops]))
-            gain["share_of_ceiling"] = gain["mean"] / most
-        gains.append(gain)
-    return gains
-
-
-def write_summary(plans: Sequence[Plan]) -> list[Path]:
-    """Rows of all trials in the experiment's folder, beside them."""
-    folder = plans[0].folder
-    content = summary(records_in(folder, record_shape, below="*/*/*/*"))
-    path = folder / "summary.json"
-    about = {"experiment": "ctr", "command": plans[0].command, "versions": versions()}
-    write_json(path, {**about, **content})
-    return [path]
+        theirs = frame.filter(pl.col("method") == other)
+        theirs = theirs.select(*KEYS, "seed", "split", gain=-pl.col("score"))
+        paired = frame.filter(pl.col("method") != other)
+        paired = paired.join(theirs, on=[*KEYS, "seed", "split"], maintain_order="left")
+        paired = paired.with_columns(gain=pl.col("score") + gain)
+        by_split = paired.filter(split.str.contains(r"^T\d+$")).group_by(*of, "split")
+        won = (gain > 0).sum().alias("splits_won")
+        splits = by_split.agg(gain.mean()).group_by(of).agg(won, n_splits=pl.len())
+        overall = paired.filter(split == "overall").group_by(of, maintain_order=True)
+        found = overall.agg(
+            *(pl.col("k").first(), pl.col("B").first(), gain.mean().alias("mean")),
+            *(gain.std().fill_null(0.0).alias("std"), pl.len().alias("n_trials")),
+            share_of_ceiling=gain.mean() / pl.col("room").mean(),
+        ).join(splits, on=of, how="left")
+        yield from ({"over": other, **row} for row in found.to_dicts())

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from openfate.training import accuracy, probabilities
-from openfate_lab.data.datasets import load
-from openfate_lab.data.split import Split
-from openfate_lab.experiments.methods import Trial, make_split
-from openfate_lab.experiments.present import COLOURS
+from openfate_lab.data import Split, load
+from openfate_lab.experiments.display import COLOURS
+from openfate_lab.experiments.uci_methods import Trial, make_split
 
 __all__ = ["METHODS", "read_aloud", "run_demo"]
 

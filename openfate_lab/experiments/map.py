@@ -20,28 +20,31 @@ ones' mean and covariance.  `oracle_again` is Oracle from another start: what ag
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
+from sklearn.linear_model import LogisticRegression
+from sklearn.manifold import TSNE
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from openfate.errors import InputError
 from openfate.models import average, knn, pooling
 from openfate.records import Shape
-from openfate.training import roc_auc
+from openfate.training import Compat, roc_auc
 from openfate_lab.experiments import runner, uci
-from openfate_lab.experiments.methods import Trial
-from openfate_lab.experiments.present import save_figure
-from openfate_lab.experiments.runner import records_in, versions, write_json
+from openfate_lab.experiments.display import Cell, draw_panels
+from openfate_lab.experiments.runner import ROW, Plan, Record, at_least, summarise
+from openfate_lab.experiments.uci import TableExperiment
+from openfate_lab.experiments.uci_methods import Trial
 
-__all__ = ["METHODS", "MapPlan", "make_plans", "measure", "run_trial", "summary", "write_summary"]
+__all__ = ["MEASURES", "METHODS", "Map", "measure"]
 
 METHODS = ("fate", "oracle", "oracle_again", "knn", "pooling", "average", "random")
 DRAWN = ("fate", "oracle")
@@ -73,43 +76,141 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MapPlan(uci.Plan):
-    """One trial; `drawn` ones keep the coordinates of their picture too."""
+class Map(TableExperiment):
+    """The paper's t-SNE figure, with measures of what it shows.
 
-    shape: ClassVar[Shape] = RECORD
+    Parameters
+    ----------
+    datasets
+        A row of the picture each.
+    observed
+        Shares of observed features.
+    seed
+        Of the picture, and the first of them.
+    trials
+        Seeds to measure.
+    perplexity
+        Of t-SNE.
+    compat
+        reference: the released code; paper: its words.
+    epochs
+        Passes over the training rows.
+    """
+
+    record_shape = RECORD
+    known = METHODS
+    datasets: tuple[str, ...] = ("gene", "protein", "robot")
+    observed: tuple[float, ...] = (0.5,)
+    seed: int = 0
+    trials: int = 5
     perplexity: float = 30.0
-    drawn: bool = False
+    compat: Compat = None
+    epochs: int = 200
 
-    def header(self) -> dict[str, Any]:
+    def plan(self, data: str | None, trials: int) -> Iterator[Plan]:
+        """Every trial, checked."""
+        at_least(1, perplexity=self.perplexity)
+        return super().plan(data, trials)
+
+    def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
-        return super().header() | {"n_neighbours": N_NEIGHBOURS}
+        return super().header(plan) | {"n_neighbours": N_NEIGHBOURS}
 
-    def record(self) -> dict[str, Any] | None:
-        """What there is of it; drawn methods are missing while their picture is."""
-        record = super().record()
-        picture = {} if record is None else record.get("picture") or {}
-        if record is not None and self.drawn and picture.get("perplexity") != self.perplexity:
-            record["results"] = {
-                name: result for name, result in record["results"].items() if name not in DRAWN
+    def restore(self, plan: Plan, record: Record) -> Record:
+        """Methods that are drawn are missing while their picture is."""
+        picture = record.get("picture") or {}
+        if self.is_drawn(plan) and picture.get("perplexity") != self.perplexity:
+            for name in DRAWN:
+                record["results"].pop(name, None)
+        return super().restore(plan, record)
+
+    def is_drawn(self, plan: Plan) -> bool:
+        """Whether a trial keeps the coordinates of its picture too: the first one does."""
+        return plan.seed == self.seed
+
+    def run_trial(self, plan: Plan) -> Record:
+        """Measure every method, and draw."""
+        trial, record = self.open(plan)
+        again = Trial(trial.dataset, trial.split, plan.seed + 1000, self.settings, self.compat)
+        started = time.perf_counter()
+        there, found = usable(trial), embeddings(trial, again)
+        is_new = (np.arange(len(there)) >= trial.n_observed)[there]
+        record["features"] = {"observed": int((~is_new).sum()), "new": int(is_new.sum())}
+        if self.is_drawn(plan):
+            points = {name: self.points(found[name][there]) for name in DRAWN}
+            record["picture"] = {
+                **{"method": "t-SNE of scikit-learn", "perplexity": self.perplexity},
+                **{"seed": plan.seed, "unit": "x and y in hundredths, from 0 up", "points": points},
             }
-        return record
+        oracle, n_rows = found["oracle"][there], trial.test_all.feature_degree[there]
+
+        def result(method: str) -> Record:
+            measures = measure(found[method][there], is_new, oracle, n_rows, plan.seed)
+            seconds = round(time.perf_counter() - started, 3)
+            own = {"metric": "agreement", "score": measures["agreement"], "seconds": seconds}
+            return own | {"measures": measures}
+
+        return plan.complete(record, result)
+
+    def points(self, Z: Floats) -> Record:
+        """The places of embeddings Z (D', H) in the picture."""
+        perplexity = min(self.perplexity, (len(Z) - 1) / 3)
+        tsne = TSNE(perplexity=perplexity, random_state=self.seed, init="pca")
+        at = tsne.fit_transform(Z)
+        x, y = np.rint(100 * (at - at.min(0))).astype(int).T.tolist()
+        return {"kl_divergence": float(tsne.kl_divergence_), "x": x, "y": y}
+
+    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
+        """Mean and spread of each data set, share, method and measure."""
+        lines = [
+            {
+                **{key: record[key] for key in ("dataset", "observed", "seed")},
+                **{"method": method, "metric": name, "score": float(result["measures"][name])},
+                "by_chance": result["measures"].get(f"{name}_by_chance"),
+                "seconds": float(result["seconds"]),
+            }
+            for record in sorted(records, key=lambda r: (r["dataset"], r["observed"], r["seed"]))
+            for method, result in sorted(record["results"].items(), key=_place)
+            for name in MEASURES
+        ]
+        return {"rows": summarise(lines, ROW, pl.col("by_chance").mean())}
+
+    def figure(self, content: Record, records: Sequence[Record]) -> Figure:
+        """A line a data set and share: FATE and Oracle."""
+        drawn = [record for record in records if record.get("picture")]
+        panels = [(record, name) for record in drawn for name in DRAWN]
+        return draw_panels(panels, _panel, columns=2, size=(4.5, 3.9))
+
+    def cells(self, content: Record) -> Iterator[Cell]:
+        """One table a data set and share: methods down, measures across."""
+        for line, column in (("method", "mean"), (None, "by_chance")):
+            for row in content["rows"]:
+                if line or row["method"] == "fate":
+                    title = f"{row['dataset']}, {row['observed']:.0%} observed: mean over trials"
+                    text = "-" if row[column] is None else f"{row[column]:.2f}"
+                    name = row["method"] if line else "by chance"
+                    yield title, name, row["metric"].replace("_", " "), text
 
 
-def make_plans(
-    *, seed: int = 0, perplexity: float = 30.0, changes: dict[str, Any] | None = None, **shared: Any
-) -> list[MapPlan]:
-    """Every trial, checked before anything runs; `shared` are arguments of `uci.make_plans`."""
-    if not 0 <= seed < 2**31:
-        raise InputError(f"--seed {seed}: choose a whole number from 0 to 2^31.")
-    if not perplexity >= 1:
-        raise InputError(f"--perplexity {perplexity}: choose a number from 1 up, such as 30.")
-    plans = uci.make_plans(methods=["fate"], changes=changes, **shared)
-    made = []
-    for plan in plans:
-        drawing = {"perplexity": perplexity, "drawn": plan.seed == 0}
-        changes = {"methods": METHODS, "seed": plan.seed + seed, **drawing}
-        made.append(plan.turned_into(MapPlan, **changes))
-    return made
+def _place(named: tuple[str, Record]) -> int:
+    return METHODS.index(named[0])
+
+
+def _panel(axis: Axes, panel: tuple[Record, str]) -> None:
+    record, name = panel
+    picture, n_observed = record["picture"], record["features"]["observed"]
+    points = picture["points"][name]
+    for part, colour, label in (
+        (slice(n_observed), "#d62728", "observed"),  # PAPER: red and blue
+        (slice(n_observed, None), "#1f77b4", "new"),
+    ):
+        axis.scatter(
+            points["x"][part], points["y"][part], s=9, alpha=0.7, color=colour, label=label
+        )
+    about = f"perplexity {picture['perplexity']:g}, seed {picture['seed']}"
+    share = f"{record['observed']:.0%} observed"
+    axis.set_title(f"{name}: {record['dataset']}, {share}\nt-SNE, {about}", fontsize=10)
+    axis.set(xticks=[], yticks=[])
 
 
 # ---- embeddings ----------------------------------------------------------------------------------
@@ -200,12 +301,9 @@ def _energy(distance: Floats, is_new: NDArray[np.bool_]) -> float:
 
 
 def _told_apart(Z: Floats, is_new: NDArray[np.bool_], seed: int) -> float:
-    selection = import_module("sklearn.model_selection")
-    pipeline, scaler = import_module("sklearn.pipeline"), import_module("sklearn.preprocessing")
-    linear = import_module("sklearn.linear_model")
-    model = pipeline.make_pipeline(scaler.StandardScaler(), linear.LogisticRegression())
-    folds = selection.StratifiedKFold(5, shuffle=True, random_state=seed)
-    scores = selection.cross_val_predict(model, Z, is_new, cv=folds, method="decision_function")
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    scores = cross_val_predict(model, Z, is_new, cv=folds, method="decision_function")
     return float(roc_auc(scores, is_new.astype(np.int64)))
 
 
@@ -233,123 +331,3 @@ def _explained(Z: Floats, by: Floats) -> float:
     centred, by = Z - Z.mean(0), by - by.mean()
     total, scale = (centred**2).sum(), (by**2).sum()
     return float(((by @ centred) ** 2).sum() / scale / total) if total > 1e-12 and scale else 0.0
-
-
-# ---- trials --------------------------------------------------------------------------------------
-
-
-def run_trial(plan: MapPlan) -> dict[str, Any]:
-    """Measure the methods that the record does not have yet; returns the whole record."""
-    dataset, split = plan.loaded()
-    trial = Trial(dataset, split, plan.seed, plan.settings, plan.compat)
-    again = Trial(dataset, split, plan.seed + 1000, plan.settings, plan.compat)
-    record = plan.record() or plan.new_record(split, trial)
-    started = time.perf_counter()
-    there, found = usable(trial), embeddings(trial, again)
-    is_new = (np.arange(len(there)) >= trial.n_observed)[there]
-    record["features"] = {"observed": int((~is_new).sum()), "new": int(is_new.sum())}
-    oracle, n_rows = found["oracle"][there], trial.test_all.feature_degree[there]
-    for method in METHODS:
-        measures = measure(found[method][there], is_new, oracle, n_rows, plan.seed)
-        seconds = round(time.perf_counter() - started, 3)
-        own = {"metric": "agreement", "score": measures["agreement"], "seconds": seconds}
-        record["results"][method] = own | {"measures": measures}
-    if plan.drawn:
-        points = {name: _points(found[name][there], plan) for name in DRAWN}
-        record["picture"] = {
-            **{"method": "t-SNE of scikit-learn", "perplexity": plan.perplexity},
-            **{"seed": plan.seed, "unit": "x and y in hundredths, from 0 up", "points": points},
-        }
-    write_json(plan.path, record)
-    return record
-
-
-def _points(Z: Floats, plan: MapPlan) -> dict[str, Any]:
-    perplexity = min(plan.perplexity, (len(Z) - 1) / 3)
-    tsne = import_module("sklearn.manifold").TSNE(
-        perplexity=perplexity, random_state=plan.seed, init="pca"
-    )
-    at = tsne.fit_transform(Z)
-    x, y = np.rint(100 * (at - at.min(0))).astype(int).T.tolist()
-    return {"kl_divergence": float(tsne.kl_divergence_), "x": x, "y": y}
-
-
-# ---- summary -------------------------------------------------------------------------------------
-
-
-def summary(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each data set, share, method and measure: mean and spread over the trials."""
-    cells: dict[tuple[str, float, str, str], list[dict[str, Any]]] = {}
-    for record in sorted(records, key=lambda record: int(record["seed"])):
-        for method in (name for name in METHODS if name in record["results"]):
-            for name in MEASURES:
-                key = (record["dataset"], record["observed"], method, name)
-                cells.setdefault(key, []).append(record["results"][method])
-    rows = []
-    for (dataset, observed, method, name), results in cells.items():
-        values = [result["measures"][name] for result in results]
-        chance = [result["measures"].get(f"{name}_by_chance") for result in results]
-        rows.append(
-            {
-                "dataset": dataset,
-                "observed": observed,
-                "method": method,
-                "metric": name,
-                "mean": float(np.mean(values)),
-                "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
-                "by_chance": None if None in chance else float(np.mean(chance)),
-                "n_trials": len(values),
-                "seconds": float(np.mean([result["seconds"] for result in results])),
-            }
-        )
-    return rows
-
-
-def write_summary(plans: Sequence[MapPlan]) -> list[Path]:
-    """Rows and the picture of all trials in the experiment's folder, beside them."""
-    folder = plans[0].folder
-    records = records_in(folder, RECORD)
-    about = {"experiment": "map", "command": plans[0].command, "versions": versions()}
-    write_json(folder / "summary.json", {**about, "rows": summary(records)})
-    figure = _figure([record for record in records if record.get("picture")])
-    pictures = [save_figure(figure, folder / f"map.{kind}") for kind in ("png", "svg")]
-    return [folder / "summary.json", *pictures]
-
-
-def _figure(records: Sequence[dict[str, Any]]) -> Figure:
-    figure = Figure(figsize=(9, 3.9 * len(records) + 0.8), layout="constrained")
-    axes = figure.subplots(len(records), len(DRAWN), squeeze=False)
-    for line, record in zip(axes, records, strict=True):
-        picture, n_observed = record["picture"], record["features"]["observed"]
-        for axis, name in zip(line, DRAWN, strict=True):
-            points = picture["points"][name]
-            for part, colour, label in (
-                (slice(n_observed), "#d62728", "observed"),  # PAPER: red and blue
-                (slice(n_observed, None), "#1f77b4", "new"),
-            ):
-                axis.scatter(
-                    points["x"][part], points["y"][part], s=9, alpha=0.7, color=colour, label=label
-                )
-            about = f"perplexity {picture['perplexity']:g}, seed {picture['seed']}"
-            share = f"{record['observed']:.0%} observed"
-            axis.set_title(f"{name}: {record['dataset']}, {share}\nt-SNE, {about}", fontsize=10)
-            axis.set(xticks=[], yticks=[])
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    return figure
-
-
-def print_rows(rows: Sequence[dict[str, Any]], console: Console) -> None:
-    """One table a data set: methods down, measures across."""
-    for dataset, observed in dict.fromkeys((row["dataset"], row["observed"]) for row in rows):
-        own = [r for r in rows if (r["dataset"], r["observed"]) == (dataset, observed)]
-        cells = {(row["method"], row["metric"]): row for row in own}
-        table = Table(title=f"{dataset}, {observed:.0%} observed: mean over trials")
-        table.add_column("embedding")
-        for name in MEASURES:
-            table.add_column(name.replace("_", " "), justify="right")
-        for method in METHODS:
-            table.add_row(method, *(f"{cells[method, name]['mean']:.2f}" for name in MEASURES))
-        chances = [cells["fate", name]["by_chance"] for name in MEASURES]
-        table.add_row("by chance", *("-" if c is None else f"{c:.2f}" for c in chances))
-        console.print(table)

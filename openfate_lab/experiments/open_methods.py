@@ -37,11 +37,10 @@ from openfate.openworld import (
 )
 from openfate.table import MultiHot
 from openfate.training import roc_auc
-from openfate_lab.data.datasets import Dataset
-from openfate_lab.data.split import Split
+from openfate_lab.data import Dataset, Split
 from openfate_lab.experiments.auto import Ensemble, auto_candidates, fit_auto
 from openfate_lab.experiments.bases import BASES, Base, fit_base
-from openfate_lab.experiments.methods import Novelty, Trial
+from openfate_lab.experiments.uci_methods import Novelty, Trial
 
 __all__ = ["METHODS", "N_DRAWS", "OpenTrial"]
 

@@ -8,168 +8,141 @@ is closed, and where using new features does harm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Literal
 
-import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from openfate.errors import InputError
-from openfate.records import Shape
 from openfate.training import AutoSettings
-from openfate_lab.data.datasets import load
-from openfate_lab.data.logs import READERS as LOGS
-from openfate_lab.experiments import bases, streaming
-from openfate_lab.experiments.methods import Novelty, make_split
+from openfate_lab.data import LOGS
+from openfate_lab.experiments import bases, runner
+from openfate_lab.experiments.display import draw_panels
 from openfate_lab.experiments.open_methods import METHODS, N_DRAWS, OpenTrial
-from openfate_lab.experiments.present import gap_plot, save_figure
-from openfate_lab.experiments.runner import (
-    RECORD,
-    Recorded,
-    choose_all,
-    records_in,
-    summarise,
-    trial_path,
-    versions,
-    write_json,
-)
+from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, scores
+from openfate_lab.experiments.streaming import Streams
+from openfate_lab.experiments.uci import TableExperiment, load_once
+from openfate_lab.experiments.uci_methods import Novelty
 
-__all__ = [
-    "METHODS",
-    "Plan",
-    "gap_closed",
-    "make_plans",
-    "run_trial",
-    "summary",
-    "write_summary",
-]
+__all__ = ["OpenWorld", "gap_closed"]
 
-_load = lru_cache(maxsize=2)(load)  # a worker runs many trials of one data set
-
+RECORD = {**runner.RECORD, "observed": float, "seed": int}
 TOLERANCE = 0.003  # a mean that is lower by less is called noise, like two standard errors
 
 
 @dataclass(frozen=True)
-class Plan(Recorded):
-    """One trial to run: everything that its numbers depend on."""
+class OpenWorld(TableExperiment):
+    """Beyond the paper: what new features are worth to models fitted without them.
 
-    shape: ClassVar[Shape] = {**RECORD, "observed": float, "seed": int}
-    dataset: str
-    observed: float
-    seed: int
-    methods: tuple[str, ...]
-    folder: Path
-    data: str | None = None
+    Parameters
+    ----------
+    datasets
+        Or logs in time order: flights, criteo-sample, avazu-sample.
+    observed
+        Shares of observed features.
+    methods
+        all, or some of: lightgbm_drop, lightgbm_evidence, lightgbm_oracle, the same of catboost and
+        logistic, fate, fate_auto, fate_auto_drop; for logs: drop, evidence, late_labels.
+    trials
+        Seeds 0 .. trials - 1.
+    novelty
+        values: 0-1 features; columns: whole raw columns.
+    base
+        Logs: logistic, lightgbm or catboost.
+    label_delay
+        Logs: when labels come: 30m, 6h, 1d.
+    min_rows
+        Logs: a feature of fewer training rows counts as new.
+    """
+
+    record_shape = RECORD
+    printed = ("rows", "gap_closed")
+    known = METHODS
+    datasets: tuple[str, ...] = ("gene", "calls", "github", "protein-noleak", "robot")
+    observed: tuple[float, ...] = (0.3, 0.5, 0.8)
+    methods: tuple[str, ...] | Literal["all"] = "all"
+    trials: int = 5
     novelty: Novelty = "values"
-    command: str = ""
+    base: str = "logistic"
+    label_delay: str = "1d"
+    min_rows: int = 3
 
     @property
-    def path(self) -> Path:
-        """The trial's record."""
-        return trial_path(self.folder, self.dataset, self.observed, self.seed)
+    def folder(self) -> str:
+        """`batch`, or `batch-columns`."""
+        return "batch" if self.novelty == "values" else f"batch-{self.novelty}"
 
-    @property
-    def title(self) -> str:
-        """For the progress bar."""
-        return f"{self.dataset} {self.observed:.0%} seed {self.seed}"
+    def resolve(self) -> Experiment:
+        """The streams, if logs are asked for."""
+        datasets = choose("datasets", self.datasets)
+        in_time = [name for name in datasets if name in LOGS]
+        if not in_time:
+            return self
+        if len(in_time) < len(datasets):
+            other = next(name for name in datasets if name not in LOGS)
+            raise InputError(
+                f"datasets: {in_time[0]!r} is in time order and {other!r} is not: "
+                "they have other methods, run them apart."
+            )
+        return Streams(datasets, self.methods, self.base, self.label_delay, self.min_rows)
 
-    def header(self) -> dict[str, Any]:
+    def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
         return {
-            "dataset": self.dataset,
-            "observed": self.observed,
-            "seed": self.seed,
+            "dataset": plan.dataset,
+            "observed": plan.observed,
+            "seed": plan.seed,
             "novelty": self.novelty,
             "settings": {
                 "n_draws": N_DRAWS,
                 "boosting_rounds": bases.ROUNDS,
                 "auto": {**asdict(AutoSettings()), "hidden": list(AutoSettings().hidden)},
             },
-            "data_sha256": _load(self.dataset, self.data).sha256,
+            "data_sha256": load_once(plan.dataset, plan.data).sha256,
         }
 
-    def run(self) -> dict[str, Any]:
-        """Run the methods that the record does not have yet; returns the whole record."""
-        dataset = _load(self.dataset, self.data)
-        split = make_split(dataset, self.observed, self.seed, self.novelty)
-        trial = OpenTrial(dataset, split, self.seed, self.novelty)
-        record = self.record()
-        if record is None:
-            record = {
-                **self.header(),
-                "split": {"sha256": split.sha256},
-                "command": self.command,
-                "versions": versions(),
-                "results": {},
-            }
-        for method in self.methods:
-            if method not in record["results"]:
-                record["results"][method] = trial.result(method)
-                write_json(self.path, record)
+    def restore(self, plan: Plan, record: Record) -> Record:
+        """As it is: its settings are of another kind."""
         return record
 
+    def run_trial(self, plan: Plan) -> Record:
+        """Run the methods that the record does not have yet."""
+        dataset, split = self.load(plan)
+        trial = OpenTrial(dataset, split, plan.seed, self.novelty)
+        record = plan.record() or plan.begin(split={"sha256": split.sha256})
+        return plan.complete(record, trial.result)
 
-Plans = Sequence[Plan] | Sequence[streaming.StreamPlan]
+    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
+        """Rows of the records, and the gap closed."""
+        return {**super().summary(records), "gap_closed": gap_closed(records)}
 
+    def figure(self, content: Record, records: Sequence[Record]) -> Figure | None:
+        """Share of the gap that evidence closes, a panel a base."""
+        cells = [cell for cell in content["gap_closed"]["cells"] if cell.get("gap") is not None]
+        return gap_plot(cells, content["gap_closed"]["pooled"]) if cells else None
 
-def make_plans(
-    *,
-    datasets: Sequence[str],
-    observed: Sequence[float],
-    methods: Sequence[str] | None,
-    trials: int,
-    out: Path,
-    data: str | None = None,
-    novelty: str = "values",
-    base: str = "logistic",
-    label_delay: str = "1d",
-    min_rows: int = streaming.MIN_ROWS,
-    command: str = "",
-) -> Plans:
-    """Every trial of an experiment, checked before anything runs; `methods` None means all."""
-    choose_all("--datasets", datasets, datasets)
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file: choose a folder.")
-    in_time = [name for name in datasets if name in LOGS]
-    if in_time and len(in_time) < len(datasets):
-        other = next(name for name in datasets if name not in LOGS)
-        raise InputError(
-            f"--datasets {in_time[0]} is in time order and {other} is not: "
-            "they have other methods, run them apart."
-        )
-    if in_time:
-        methods = streaming.METHODS if methods is None else methods
-        choose_all("--methods", methods, streaming.METHODS)
-        choose_all("--base", [base], bases.BASES)
-        delay = streaming.parse_delay(label_delay)
-        return [
-            streaming.StreamPlan(name, tuple(methods), out, data, base, delay, min_rows, command)
-            for name in datasets
-        ]
-    methods = METHODS if methods is None else methods
-    choose_all("--methods", methods, METHODS)
-    choose_all("--observed", observed, observed)
-    choose_all("--novelty", [novelty], get_args(Novelty))
-    folder = out / ("batch" if novelty == "values" else f"batch-{novelty}")
-    return [
-        Plan(name, share, seed, tuple(methods), folder, data, novelty, command)  # type: ignore[arg-type]
-        for name in datasets
-        for share in observed
-        for seed in range(trials)
-    ]
-
-
-def run_trial(plan: Plan | streaming.StreamPlan) -> dict[str, Any]:
-    """Run a plan; a function of the module, so that a worker process can be given it."""
-    return plan.run()
+    def remarks(self, content: Record) -> Sequence[str]:
+        """What evidence closes of the gap, pooled over all cells, and where it harms."""
+        return list(_gap_lines(content["gap_closed"]))
 
 
 # ---- summary -----------------------------------------------------------------------------------
 
 
-def gap_closed(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _gap_lines(gaps: Record) -> Iterator[str]:
+    for pooled in gaps["pooled"]:
+        spread = f" ± {pooled['std']:.1%}" if pooled["n_trials"] > 1 else ""
+        cells = f"{pooled['n_cells']} cells, {pooled['n_trials']} trials"
+        yield f"{pooled['base']}: {pooled['closed']:.1%}{spread} of the gap closed ({cells})"
+    for harm in gaps["harms"]:
+        where = f"{harm['dataset']} {harm['observed']:.0%}"
+        yield f"harm: {harm['base']} on {where}, {harm['gain']:+.4f}"
+
+
+def gap_closed(records: Sequence[Record]) -> Record:
     """What evidence closes of the gap to a model fitted with all features, base by base.
 
     Returns
@@ -179,17 +152,26 @@ def gap_closed(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         over trials; "harms": the cells where the gain is below both -0.003 and minus two standard
         errors.
     """
-    records = sorted(records, key=lambda record: int(record["seed"]))
-    cells, pooled = [], []
+    lines = scores(records, METHODS)
+    if not lines:
+        return {"cells": [], "pooled": [], "harms": []}
+    index = ["dataset", "observed", "seed"]
+    wide = pl.DataFrame(lines).pivot("method", index=index, values="score").sort(index)
+    cells: list[Record] = []
+    pooled: list[Record] = []
     for base in (*bases.BASES, "fate_auto"):
-        names = _names(base)
-        used = [r for r in records if all(name in r["results"] for name in names if name)]
-        own = [_cell(base, key, group, names) for key, group in _by_cell(used)]
+        drop, evidence, oracle = _names(base)
+        needed = [name for name in (drop, evidence, oracle) if name]
+        if not set(needed) <= set(wide.columns):
+            continue
+        trials = wide.drop_nulls(needed).with_columns(
+            gain=pl.col(evidence) - pl.col(drop), gap=pl.col(oracle or drop) - pl.col(drop)
+        )
+        own = _cells(base, trials, oracle is not None)
         cells += own
-        if own and names[2]:
-            pooled.append({"base": base, "n_cells": len(own), **_pool(used, names)})
-    harms = [cell for cell in cells if cell["harm"]]
-    return {"cells": cells, "pooled": pooled, "harms": harms}
+        if oracle and own:
+            pooled.append({"base": base, "n_cells": len(own), **_pool(trials, own)})
+    return {"cells": cells, "pooled": pooled, "harms": [cell for cell in cells if cell["harm"]]}
 
 
 def _names(base: str) -> tuple[str, str, str | None]:
@@ -198,85 +180,72 @@ def _names(base: str) -> tuple[str, str, str | None]:
     return f"{base}_drop", f"{base}_evidence", f"{base}_oracle"
 
 
-def _by_cell(
-    records: Sequence[dict[str, Any]],
-) -> list[tuple[tuple[str, float], list[dict[str, Any]]]]:
-    groups: dict[tuple[str, float], list[dict[str, Any]]] = {}
-    for record in records:
-        groups.setdefault((record["dataset"], record["observed"]), []).append(record)
-    return sorted(groups.items())
+def _cells(base: str, trials: pl.DataFrame, has_gap: bool) -> list[Record]:
+    gain = pl.col("gain")
+    found = trials.group_by("dataset", "observed", maintain_order=True).agg(
+        gain.mean(),
+        (gain.std() / pl.len().sqrt()).fill_null(0.0).alias("standard_error"),
+        pl.len().alias("n_trials"),
+        pl.col("gap").mean(),
+    )
+    cells = [{"base": base, **cell} for cell in found.to_dicts()]
+    for cell in cells:
+        cell["harm"] = cell["gain"] < -max(TOLERANCE, 2 * cell["standard_error"])
+        gap = cell.pop("gap")
+        if has_gap:
+            cell |= {"gap": gap, "closed": cell["gain"] / gap if gap > 0 else None}
+    return cells
 
 
-def _scores(records: Sequence[dict[str, Any]], name: str) -> np.ndarray[Any, Any]:
-    return np.array([record["results"][name]["score"] for record in records])
-
-
-def _cell(
-    base: str,
-    key: tuple[str, float],
-    records: Sequence[dict[str, Any]],
-    names: tuple[str, str, str | None],
-) -> dict[str, Any]:
-    drop, evidence = _scores(records, names[0]), _scores(records, names[1])
-    gains, n = evidence - drop, len(records)
-    error = float(gains.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
-    gain = float(gains.mean())
-    cell: dict[str, Any] = {
-        "base": base,
-        "dataset": key[0],
-        "observed": key[1],
-        "gain": gain,
-        "standard_error": error,
-        "n_trials": n,
-        "harm": bool(gain < -max(TOLERANCE, 2 * error)),
-    }
-    if names[2]:
-        gap = float((_scores(records, names[2]) - drop).mean())
-        cell |= {"gap": gap, "closed": gain / gap if gap > 0 else None}
-    return cell
-
-
-def _pool(
-    records: Sequence[dict[str, Any]], names: tuple[str, str, str | None]
-) -> dict[str, float]:
+def _pool(trials: pl.DataFrame, cells: Sequence[Record]) -> Record:
     """Sum of gains over sum of gaps: over cell means, and seed by seed for the spread."""
-    by_seed: dict[int, list[dict[str, Any]]] = {}
-    for record in records:
-        by_seed.setdefault(record["seed"], []).append(record)
-    n_cells = len(_by_cell(records))
-    whole = [group for group in by_seed.values() if len(group) == n_cells]
-    shares = [_share(group, names) for group in whole]
-    means = [
-        [float(_scores(group, str(n)).mean()) for n in names] for _, group in _by_cell(records)
+    gain, gap = pl.col("gain"), pl.col("gap")
+    by_seed = trials.group_by("seed", maintain_order=True).agg(gain.sum() / gap.sum(), n=pl.len())
+    whole = by_seed.filter(pl.col("n") == len(cells))["gain"]
+    closed = sum(cell["gain"] for cell in cells) / sum(cell["gap"] for cell in cells)
+    return {"closed": closed, "std": whole.std() or 0.0, "n_trials": len(whole)}
+
+
+def gap_plot(cells: Sequence[Record], pooled: Sequence[Record]) -> Figure:
+    """Share of the gap that evidence closes: a group a data set, a bar a share observed.
+
+    A gap below half a point is left open: its share would be noise over noise.
+    """
+    panels = [
+        ([cell for cell in cells if cell["base"] == base], [p for p in pooled if p["base"] == base])
+        for base in dict.fromkeys(cell["base"] for cell in cells)
     ]
-    drop, evidence, oracle = np.array(means).T
-    closed = float((evidence - drop).sum() / (oracle - drop).sum())
-    spread = float(np.std(shares, ddof=1)) if len(shares) > 1 else 0.0
-    return {"closed": closed, "std": spread, "n_trials": len(whole)}
+    return draw_panels(panels, _gap_panel, columns=1, size=(9.0, 3.4))
 
 
-def _share(records: Sequence[dict[str, Any]], names: tuple[str, str, str | None]) -> float:
-    drop, evidence, oracle = (_scores(records, str(name)) for name in names)
-    return float((evidence - drop).sum() / (oracle - drop).sum())
-
-
-def summary(plans: Plans, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Rows of the records, and for batches the gap closed."""
-    if isinstance(plans[0], streaming.StreamPlan):
-        return {"rows": streaming.summarise(records)}
-    return {"rows": summarise(records, METHODS), "gap_closed": gap_closed(records)}
-
-
-def write_summary(plans: Plans) -> list[Path]:
-    """Sum up all trials in the experiment's folder, with a figure, beside them."""
-    folder = plans[0].folder
-    content = summary(plans, records_in(folder, plans[0].shape, below="**"))
-    path = folder / "summary.json"
-    about = {"experiment": "openworld", "command": plans[0].command, "versions": versions()}
-    write_json(path, {**about, **content})
-    gaps = content.get("gap_closed", {"cells": []})
-    cells = [cell for cell in gaps["cells"] if cell.get("gap") is not None]
-    if not cells:
-        return [path]
-    figure = gap_plot(cells, gaps["pooled"])
-    return [path, *(save_figure(figure, folder / f"openworld.{k}") for k in ("png", "svg"))]
+def _gap_panel(axis: Axes, panel: tuple[Sequence[Record], Sequence[Record]]) -> None:
+    cells, pooled = panel
+    about = f"gap closed by evidence on {cells[0]['base']}"
+    for whole in pooled:
+        spread = f" ± {whole['std']:.0%}" if whole["n_trials"] > 1 else ""
+        about += f", pooled {whole['closed']:.0%}{spread}"
+    axis.set_title(about)
+    datasets = list(dict.fromkeys(cell["dataset"] for cell in cells))
+    shares = sorted({cell["observed"] for cell in cells})
+    width = 0.8 / len(shares)
+    for place, share in enumerate(shares):
+        colour = str(0.75 - 0.55 * place / max(1, len(shares) - 1))
+        label: str | None = f"{share:.0%} of the features observed"
+        for at, dataset in enumerate(datasets):
+            found = [c for c in cells if (c["dataset"], c["observed"]) == (dataset, share)]
+            if not found:
+                continue
+            x, cell = at + (place - (len(shares) - 1) / 2) * width, found[0]
+            if cell["gap"] < 0.005:
+                axis.text(x, 0.01, "no gap", rotation=90, ha="center", va="bottom", fontsize=7)
+                continue
+            error = cell["standard_error"] / cell["gap"]
+            axis.bar(
+                x, cell["closed"], 0.9 * width, yerr=error, color=colour, label=label, capsize=2
+            )
+            label = None  # once is enough
+    axis.axhline(0, color="black", lw=0.8)
+    axis.axhline(1, color="black", lw=0.8, ls=":")
+    axis.set_xticks(range(len(datasets)), datasets)
+    axis.set_ylabel("0: ignored, 1: trained on all")
+    axis.legend(fontsize=8, frameon=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,10 +19,11 @@ from matplotlib.figure import Figure
 
 from openfate.errors import DataFileError
 from openfate.records import Between, read_record
-from openfate_lab.experiments.present import save_figure
-from openfate_lab.experiments.runner import write_json
+from openfate_lab.bench import scale
+from openfate_lab.experiments.display import draw_panels
+from openfate_lab.experiments.runner import Experiment
 
-__all__ = ["describe_line", "fit_lines", "plots", "read_measured", "write_report"]
+__all__ = ["Scalability", "describe_line", "fit_lines", "read_measured"]
 
 Row = dict[str, Any]
 BENCHES, SIDES = ("train", "infer"), ("ours", "peer")
@@ -42,13 +44,57 @@ COLOURS = {"ours": "#d62728", "peer": "#1f77b4"}
 NAMES = {"ours": "OpenFATE", "peer": "PyTorch Geometric"}
 
 
+@dataclass(frozen=True)
+class Scalability(Experiment):
+    """Time and memory of a mini-batch against its rows and its fields, with lines fitted.
+
+    Parameters
+    ----------
+    measured
+        What `python -m openfate_lab.bench scale --out FILE` wrote, on a GPU perhaps [default:
+        measure now, on the CPU].
+    """
+
+    summary_file = "scalability.json"
+    measured: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.measured is not None:
+            read_measured(Path(self.measured))
+
+    def summary(self, records: Sequence[Row], methods: Sequence[str] = ()) -> Row:
+        """Lines, and what they were fitted to."""
+        if self.measured is None:
+            measured = scale.bench_scale()
+        else:
+            measured = read_measured(Path(self.measured))
+        keys = ("device", "machine", "threads", "load_average", "commit", "date", "torch", "python")
+        told = {key: measured[key] for key in keys if key in measured}
+        return told | {"rows": fit_lines(measured["rows"]), "measured": measured}
+
+    def figure(self, content: Row, records: Sequence[Row]) -> Figure:
+        """Training above, prediction below; time and memory against rows, then against fields."""
+        measured = content["measured"]
+        panels = itertools.product(BENCHES, AGAINST, QUANTITIES)
+
+        def draw(axis: Axes, what: tuple[str, ...]) -> None:
+            _panel(axis, measured["rows"], content["rows"], what)
+
+        title = f"time and memory of a mini-batch on {measured.get('machine', 'a machine')}"
+        return draw_panels(list(panels), draw, columns=4, size=(4.25, 3.0), title=title)
+
+    def remarks(self, content: Row) -> Sequence[str]:
+        """The lines."""
+        return [describe_line(fit) for fit in content["rows"]]
+
+
 def read_measured(path: Path) -> Row:
     """What `python -m openfate_lab.bench scale --out PATH` wrote."""
     remedy = "give what `python -m openfate_lab.bench scale --out FILE` wrote"
     try:
         measured = cast(Row, read_record(path, MEASURED, remedy))
     except FileNotFoundError:
-        raise DataFileError(f"--measured {path}: there is no such file; {remedy}.") from None
+        raise DataFileError(f"{path}: there is no such file; {remedy}.") from None
     if not fit_lines(measured["rows"]):
         raise DataFileError(f"{path}: no line can be fitted to fewer than three sizes; {remedy}.")
     return measured
@@ -107,23 +153,8 @@ def _series(
     return np.array([x for x, _ in points], float), np.array([y for _, y in points], float)
 
 
-def plots(measured: Row, fits: Sequence[Row]) -> Figure:
-    """Training above, prediction below; time and memory against rows, then against fields."""
-    figure = Figure(figsize=(17, 7), layout="constrained")
-    axes = figure.subplots(2, 4)
-    columns = list(itertools.product(AGAINST, QUANTITIES))
-    for (line, bench), (column, (against, quantity)) in itertools.product(
-        enumerate(BENCHES), enumerate(columns)
-    ):
-        _panel(axes[line, column], measured["rows"], fits, (against, bench, quantity))
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False)
-    figure.suptitle(f"time and memory of a mini-batch on {measured.get('machine', 'a machine')}")
-    return figure
-
-
 def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str, ...]) -> None:
-    against, bench, quantity = what
+    bench, against, quantity = what
     name, unit = QUANTITIES[quantity]
     title = "training" if bench == "train" else "prediction"
     for side in SIDES:
@@ -138,17 +169,3 @@ def _panel(axis: Axes, rows: Sequence[Row], fits: Sequence[Row], what: tuple[str
     axis.set_title(title, fontsize=9)
     axis.set(xlabel=AGAINST[against][1], ylabel=name, ylim=(0, None))
     axis.grid(alpha=0.3)
-
-
-def write_report(measured: Row, out: Path, command: str) -> list[Path]:
-    """`scalability.json` with lines and what was measured, `.png` and `.svg` with plots."""
-    fits = fit_lines(measured["rows"])
-    paths = [out / f"scalability.{kind}" for kind in ("json", "png", "svg")]
-    keys = ("device", "machine", "threads", "load_average", "commit", "date", "torch", "python")
-    told: Row = {key: measured[key] for key in keys if key in measured}
-    about: Row = {"experiment": "scalability", "command": command} | told
-    write_json(paths[0], about | {"rows": fits, "measured": measured})
-    figure = plots(measured, fits)
-    for path in paths[1:]:
-        save_figure(figure, path)
-    return paths

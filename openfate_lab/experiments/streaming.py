@@ -16,8 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,16 +38,15 @@ from openfate.openworld import (
     row_losses,
     score,
 )
-from openfate.records import Shape
 from openfate.table import MultiHot
 from openfate.training import roc_auc
-from openfate_lab.data.datasets import Dataset, load
-from openfate_lab.data.logs import DAY
+from openfate_lab.data import DAY, Dataset, load
 from openfate_lab.experiments import runner
-from openfate_lab.experiments.bases import Base, fit_base
-from openfate_lab.experiments.runner import Recorded, versions, write_json
+from openfate_lab.experiments.bases import BASES, Base, fit_base
+from openfate_lab.experiments.display import Cell, score_cells
+from openfate_lab.experiments.runner import Experiment, Plan, Record, at_least, choose
 
-__all__ = ["METHODS", "MIN_ROWS", "Stream", "StreamPlan", "parse_delay", "summarise"]
+__all__ = ["METHODS", "MIN_ROWS", "Stream", "Streams", "parse_delay"]
 
 METHODS = ("drop", "evidence", "late_labels")
 MIN_ROWS = 3
@@ -80,7 +78,7 @@ def parse_delay(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not unit or not 0 <= seconds < np.inf:
-        raise InputError(f"--label-delay {text}: give a number and a unit, such as 30m, 6h or 1d.")
+        raise InputError(f"label_delay={text!r}: give a number and a unit, such as 30m, 6h or 1d.")
     return seconds
 
 
@@ -224,65 +222,68 @@ def _tenths(P: Floats, y: NDArray[np.int64]) -> list[tuple[Floats, NDArray[np.in
 
 
 @dataclass(frozen=True)
-class StreamPlan(Recorded):
-    """One stream to run: everything that its numbers depend on."""
+class Streams(Experiment):
+    """Logs in time order: `OpenWorld` with such data sets.
 
-    shape: ClassVar[Shape] = RECORD
-    dataset: str
-    methods: tuple[str, ...]
-    out: Path
-    data: str | None
-    base: str
-    delay: float
+    Parameters
+    ----------
+    datasets, methods, base, label_delay, min_rows
+        As `OpenWorld`'s.
+    """
+
+    record_shape = RECORD
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...] | Literal["all"] = "all"
+    base: str = "logistic"
+    label_delay: str = "1d"
     min_rows: int = MIN_ROWS
-    command: str = ""
 
     @property
-    def folder(self) -> Path:
-        """The folder of one kind of run."""
-        return self.out / "stream"
+    def name(self) -> str:
+        """Of the command that runs it."""
+        return "openworld"
 
     @property
-    def path(self) -> Path:
-        """The record of the run."""
-        kind = f"{self.base}-delay={self.delay:g}s-min_rows={self.min_rows}"
-        return self.folder / self.dataset / kind / "trial.json"
+    def folder(self) -> str:
+        """Beside the batches."""
+        return "stream"
 
-    @property
-    def title(self) -> str:
-        """For the progress bar."""
-        return f"{self.dataset} {self.base}"
+    def plan(self, data: str | None, trials: int) -> Iterator[Plan]:
+        """One trial a log: nothing is drawn."""
+        methods = choose("methods", self.methods, METHODS)
+        choose("base", [self.base], BASES)
+        at_least(1, min_rows=self.min_rows)
+        kind = f"{self.base}-delay={parse_delay(self.label_delay):g}s-min_rows={self.min_rows}"
+        for name in self.datasets:
+            yield Plan(self, name, 0, methods, f"{name}/{kind}")
 
-    def header(self) -> dict[str, Any]:
+    def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
         return {
-            "dataset": self.dataset,
+            "dataset": plan.dataset,
             "base": self.base,
-            "label_delay_seconds": self.delay,
+            "label_delay_seconds": parse_delay(self.label_delay),
             "min_rows": self.min_rows,
-            "data_sha256": _load(self.dataset, self.data).sha256,
+            "data_sha256": _load(plan.dataset, plan.data).sha256,
         }
 
-    def run(self) -> dict[str, Any]:
-        """Run the methods that the record does not have yet; returns the whole record."""
-        dataset = _load(self.dataset, self.data)
-        stream = Stream(dataset, self.base, self.delay, self.min_rows)
-        record = self.record()
-        if record is None:
-            cells = stream.new.nnz / max(1, stream.new.n_rows)
-            about = {"new_cells_per_row": cells, "command": self.command, "versions": versions()}
-            record = {**self.header(), **about, "results": {}}
-        for method in self.methods:
-            if method not in record["results"]:
-                record["results"][method] = stream.result(method)
-                write_json(self.path, record)
-        return record
+    def run_trial(self, plan: Plan) -> Record:
+        """Run the methods that the record does not have yet."""
+        dataset = _load(plan.dataset, plan.data)
+        stream = Stream(dataset, self.base, parse_delay(self.label_delay), self.min_rows)
+        cells = stream.new.nnz / max(1, stream.new.n_rows)
+        record = plan.record() or plan.begin(new_cells_per_row=cells)
+        return plan.complete(record, stream.result)
 
+    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
+        """One row for each log, base and method, with its lift over "drop" and the lift's error."""
+        ordered = sorted(records, key=lambda r: (r["dataset"], r["base"], r["min_rows"]))
+        rows = [_row(r, method) for r in ordered for method in METHODS if method in r["results"]]
+        return {"rows": rows}
 
-def summarise(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each log, base and method, with its lift over "drop" and the lift's spread."""
-    ordered = sorted(records, key=lambda r: (r["dataset"], r["base"], r["min_rows"]))
-    return [_row(r, method) for r in ordered for method in METHODS if method in r["results"]]
+    def cells(self, content: Record) -> Iterable[Cell]:
+        """One table a log."""
+        return score_cells(content["rows"])
 
 
 def _row(record: dict[str, Any], method: str) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Theorem 1 of the paper as numbers: its bound on the generalisation gap, in log space.
+"""Section 3 of the paper: Theorem 1 as numbers, and the model that it analyses.
+
+The bound on the generalisation gap, in log space:
 
     gap <= 2 gamma + (4 M gamma + lambda) sqrt(ln(1 / delta) / 2 M)       with probability 1 - delta
     gamma = (2 beta / M) ((1 + c)^T - 1)
@@ -12,16 +14,31 @@ Three readings:
     as_printed       Theorem 1 as it stands: the second bracket is 4 gamma / M + lambda; c = beta' d
     as_derived       what its proof (Theorem 2) gives: 4 M gamma + lambda; c = beta' d
     with_step_size   the proof's recursion drops the step size; with it c = lr beta' d
+
+The model, trained the way the proof assumes:
+
+    y_i = sigmoid(sum_j x_ij w_hat_j Phi),   W_hat = D_c^-1 X^T D_r^-1 X W
+
+An embedding and one linear layer without bias; a graph network of two rounds of mean pooling that
+has no weights; plain SGD on full batches, each step on the columns of k fields drawn anew, nothing
+hidden.  There is no validation: the last step's weights are kept.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
-from openfate.errors import InputError
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
 
-__all__ = ["READINGS", "generalization_report"]
+from openfate.errors import InputError, OpenFATEError
+from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features
+from openfate.models import FATE, MLP
+from openfate.training import k_shot
+
+__all__ = ["READINGS", "generalization_report", "theory_model", "train_theory_model"]
 
 READINGS = ("as_printed", "as_derived", "with_step_size")
 
@@ -141,7 +158,7 @@ def _check(d: int, k: int, T: int, lr: float, N: int | None, B: int | None, *oth
         if value is None and name in "NB":
             continue
         if type(value) is not int or not 1 <= value <= 10**12:
-            raise InputError(f"{name}={value!r}: choose a whole number from 1 to 10^12.")
+            raise InputError(f"{name}={value!r}: choose an integer from 1 to 10^12.")
     if (N is None) != (B is None):
         raise InputError(f"N={N}, B={B}: give both, or neither for full batches.")
     for part, total, names in ((k, d, "k and d"), (B or 1, N or 1, "B and N")):
@@ -170,3 +187,66 @@ def _log_add(x: float, y: float) -> float:
     """ln(e^x + e^y)."""
     high, low = max(x, y), min(x, y)
     return high + math.log1p(math.exp(low - high))
+
+
+# ---- the model -----------------------------------------------------------------------------------
+
+
+class MeanPooling(nn.Module):
+    """Each row the mean of its features, then each feature the mean of its rows: no weights.
+
+    Shapes
+    ------
+    states (D, H), output alike
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, states: Tensor, edges: Edges) -> Tensor:
+        """States of the features after two rounds."""
+        rows = features_to_rows(edges.to_rows, states) / _at_least_one(edges.to_rows.row_degree)
+        features = rows_to_features(edges.to_features, rows)
+        return features / _at_least_one(edges.to_features.feature_degree)
+
+
+def _at_least_one(degree: Tensor) -> Tensor:
+    return degree.clamp(min=1)[:, None].float()
+
+
+def theory_model(n_features: int, width: int = 8) -> FATE:
+    """The model, untrained, over D features; every feature uses the graph network's output."""
+    backbone = MLP(width, n_outputs=1, hidden=())
+    bias = cast("nn.Linear", backbone.layers[0]).bias
+    nn.init.zeros_(bias).requires_grad_(False)  # PAPER: Phi in R^(H x 1) alone
+    return FATE(n_features, backbone, MeanPooling(width), recompose="all")
+
+
+def train_theory_model(
+    X: Bipartite, y: Tensor, field_of: Tensor, *, n_kept: int, steps: int, lr: float, seed: int
+) -> FATE:
+    """Train on a table (N, D) with classes y (N,) of 0 and 1: `steps` steps of SGD.
+
+    Parameters
+    ----------
+    field_of
+        (D,) the field of each feature.
+    n_kept
+        k, the fields whose columns a step sees.
+    """
+    torch.manual_seed(seed)
+    model = theory_model(X.n_features)
+    sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr)
+    generator = torch.Generator().manual_seed(seed)
+    for step in range(1, steps + 1):
+        (kept,) = k_shot(field_of, n_kept, 1, generator)
+        X_s = X.keep_features(kept)
+        logits = model(X_s, kept, Edges.of(X_s))[:, 0]
+        loss = F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype))
+        if not torch.isfinite(loss):
+            raise OpenFATEError(f"SGD diverged at step {step}: lower lr, which is {lr}.")
+        sgd.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        sgd.step()
+    return model.eval()

@@ -2,199 +2,226 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, Literal, get_args
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from openfate.errors import InputError
 from openfate.records import Shape
 from openfate.training import Compat, Settings
-from openfate_lab.data.datasets import Dataset, load
-from openfate_lab.data.split import Split
+from openfate_lab.data import Dataset, Split, load
 from openfate_lab.experiments import runner
-from openfate_lab.experiments.methods import METHODS, Novelty, Trial, make_split
-from openfate_lab.experiments.present import line_plots, save_figure
-from openfate_lab.experiments.runner import (
-    Recorded,
-    choose_all,
-    records_in,
-    summarise,
-    trial_path,
-    versions,
-    write_json,
-)
+from openfate_lab.experiments.display import COLOURS, Cell, draw_panels, score_cells
+from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, scores, summarise
+from openfate_lab.experiments.uci_methods import METHODS, Novelty, Trial, make_split
 
-__all__ = ["METHODS", "RECORD", "Plan", "make_plans", "run_trial", "write_summary"]
-
-Kind = TypeVar("Kind", bound="Plan")
+__all__ = ["RECORD", "UCI", "TableExperiment"]
 
 RECORD = {**runner.RECORD, "observed": float, "seed": int, "settings": (dict, None)}
+CONTROLS = ("fate_drop_new", "base_dropout")
 
-_load = lru_cache(maxsize=2)(load)  # a worker runs many trials of one data set
+load_once = lru_cache(maxsize=2)(load)  # a worker runs many trials of one data set
 
 
-@dataclass(frozen=True)
-class Plan(Recorded):
-    """One trial to run: everything that its numbers depend on."""
+class TableExperiment(Experiment):
+    """Trials of one data set, one share of observed features and one seed.
 
-    shape: ClassVar[Shape] = RECORD
-    dataset: str
-    observed: float
-    seed: int
-    methods: tuple[str, ...]
-    folder: Path
-    data: str | None = None
+    A subclass has fields for some of these settings; the others are as they are here.
+    """
+
+    record_shape: ClassVar[Shape] = RECORD
+    known: ClassVar[tuple[str, ...]] = METHODS  # all methods, in the order of tables
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...] | Literal["all"] = "all"
+    observed: tuple[float, ...] | Literal["all"] = (0.5,)
     compat: Compat = None
     novelty: Novelty = "values"
     split_seed: int | None = None
-    settings: Settings = field(default_factory=Settings)
-    command: str = ""
+    seed: int = 0  # of the first trial
+    epochs: int = 200
+    set: Mapping[str, Any] = {}
+
+    @cached_property
+    def settings(self) -> Settings:
+        """How models are trained."""
+        if self.compat is not None:
+            choose("compat", [self.compat], ("paper", "reference"))
+        if self.set:
+            choose("set", list(self.set), [field.name for field in fields(Settings)])
+        return replace(Settings().compat(self.compat), **{"epochs": self.epochs, **self.set})
 
     @property
-    def path(self) -> Path:
-        """The trial's record."""
-        return trial_path(self.folder, self.dataset, self.observed, self.seed)
+    def folder(self) -> str:
+        """Named after what differs: `default`, `reference`, `default-columns`, ..."""
+        parts: list[str] = [self.compat or "default"]
+        parts += ["columns"] if self.novelty == "columns" else []
+        parts += [f"split{self.split_seed}"] if self.split_seed is not None else []
+        plain = asdict(Settings().compat(self.compat))
+        changed = {k: v for k, v in asdict(self.settings).items() if v != plain[k]}
+        return "-".join([*parts, *(f"{k}={v}".lower() for k, v in changed.items())])
 
-    @property
-    def title(self) -> str:
-        """For the progress bar."""
-        return f"{self.dataset} {self.observed:.0%} seed {self.seed}"
+    def plan(self, data: str | None, trials: int) -> Iterator[Plan]:
+        """Every trial, checked."""
+        choose("novelty", [self.novelty], get_args(Novelty))
+        for name, number in {"split_seed": self.split_seed, "seed": self.seed}.items():
+            if number is not None and not 0 <= number < 2**31:
+                raise InputError(f"{name}={number}: choose an integer from 0 to 2^31.")
+        shares = check_shares(self.observed)
+        for name in choose("datasets", self.datasets):
+            dataset = load_once(name, data)
+            for share in shares:
+                make_split(dataset, share, 0, self.novelty)  # refuses a share that leaves nothing
+                for seed in range(self.seed, self.seed + trials):
+                    plan = Plan(self, name, seed, (), _place(name, share, seed), share, data=data)
+                    yield replace(plan, methods=self.methods_of(plan))
 
-    def header(self) -> dict[str, Any]:
+    def methods_of(self, plan: Plan) -> tuple[str, ...]:
+        """Names of the results of a trial."""
+        return choose("methods", self.methods, self.known)
+
+    def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
         return {
-            "dataset": self.dataset,
-            "observed": self.observed,
-            "seed": self.seed,
+            "dataset": plan.dataset,
+            "observed": plan.observed,
+            "seed": plan.seed,
             "split_seed": self.split_seed,
             "compat": self.compat,
             "novelty": self.novelty,
             "settings": asdict(self.settings),
-            "data_sha256": _load(self.dataset, self.data).sha256,
+            "data_sha256": load_once(plan.dataset, plan.data).sha256,
         }
 
-    def completed(self, record: dict[str, Any]) -> dict[str, Any]:
+    def restore(self, plan: Plan, record: Record) -> Record:
         """A setting that came after the record was written had its default then."""
         record["settings"] = asdict(Settings()) | (record.get("settings") or {})
         return record
 
-    def loaded(self) -> tuple[Dataset, Split]:
-        """The data set and its split."""
-        dataset = _load(self.dataset, self.data)
-        seed = self.seed if self.split_seed is None else self.split_seed
-        return dataset, make_split(dataset, self.observed, seed, self.novelty, self.compat)
+    def load(self, plan: Plan) -> tuple[Dataset, Split]:
+        """The data set of a trial and its split."""
+        dataset = load_once(plan.dataset, plan.data)
+        seed = plan.seed if self.split_seed is None else self.split_seed
+        return dataset, make_split(dataset, plan.observed, seed, self.novelty, self.compat)
 
-    def new_record(self, split: Split, trial: Trial) -> dict[str, Any]:
-        """A record without results."""
+    def open(self, plan: Plan) -> tuple[Trial, Record]:
+        """The models of a trial, and its record so far."""
+        dataset, split = self.load(plan)
+        trial = Trial(dataset, split, plan.seed, self.settings, self.compat)
         parts = ("train", "validation", "test", "observed", "new")
         sizes = {name: len(getattr(split, name)) for name in parts}
-        return {
-            **self.header(),
-            "split": {"sha256": split.sha256, **sizes},
-            "new_features_without_rows": trial.new_features_without_rows,
-            "command": self.command,
-            "versions": versions(),
-            "results": {},
-        }
+        return trial, plan.record() or plan.begin(
+            split={"sha256": split.sha256, **sizes},
+            new_features_without_rows=trial.new_features_without_rows,
+        )
 
-    def turned_into(self, kind: type[Kind], **changes: Any) -> Kind:
-        """A plan of another experiment with the same settings, but for `changes`."""
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        return kind(**known | changes)
+    def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
+        """Mean and spread of each data set, share and method."""
+        return {"rows": summarise(scores(records, methods or self.known))}
+
+    def cells(self, content: Record) -> Iterable[Cell]:
+        """One table a data set."""
+        return score_cells(content["rows"])
 
 
-def make_plans(
-    *,
-    datasets: Sequence[str],
-    observed: Sequence[float],
-    methods: Sequence[str],
-    trials: int,
-    out: Path,
-    data: str | None = None,
-    compat: str | None = None,
-    novelty: str = "values",
-    split_seed: int | None = None,
-    changes: Mapping[str, Any] | None = None,
-    command: str = "",
-) -> list[Plan]:
-    """Every trial of an experiment, checked: names, folders and files, before anything runs.
+def check_shares(observed: Sequence[float] | Literal["all"]) -> tuple[float, ...]:
+    """The shares of observed features, each once."""
+    if observed == "all":
+        return (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    for share in observed:
+        if not 0 < float(share) < 1:
+            raise InputError(f"observed={share}: a share lies between 0 and 1, such as 0.5.")
+    if not observed:
+        raise InputError("observed is empty: give one share or more.")
+    return tuple(dict.fromkeys(map(float, observed)))
 
-    `changes` are settings that differ from those of `compat`; they name the folder.
+
+def _place(dataset: str, observed: float, seed: int) -> str:
+    return f"{dataset}/observed-{observed!r}/seed-{seed}"
+
+
+@dataclass(frozen=True)
+class UCI(TableExperiment):
+    """The paper's first experiment: accuracy against the share of observed features.
+
+    Parameters
+    ----------
+    datasets
+        Also: digits, protein-noleak, drive-sample.
+    observed
+        Shares of observed features.
+    methods
+        all, or some of: fate, fate_drop_new, base, base_dropout, average, knn, pooling, inl,
+        oracle.
+    trials
+        Seeds 0 .. trials - 1.
+    compat
+        reference: the released code; paper: its words.
+    novelty
+        values: 0-1 features; columns: whole raw columns.
+    epochs
+        Passes over the training rows.
+    split_seed
+        One split for all trials: spread of inits only.
+    set
+        A training setting, such as drop_edge=0.2; repeatable. Names: masking, n_folds, n_kept,
+        n_draws, left_out, unit, reading, reference_folds, drop_edge, drop_edge_directed,
+        async_updates, accumulate_backbone, overwrite_hidden, redraw_validation, untrained, epochs,
+        lr, lr_extrapolator, batch_size, patience, mixed_precision, loss.
     """
-    choose_all("--datasets", datasets, datasets)
-    choose_all("--observed", observed, observed)
-    choose_all("--methods", methods, METHODS)
-    choose_all("--novelty", [novelty], get_args(Novelty))
-    if compat is not None:
-        choose_all("--compat", [compat], ("paper", "reference"))
-    if split_seed is not None and not 0 <= split_seed < 2**31:
-        raise InputError(f"--split-seed {split_seed}: choose a whole number from 0 to 2^31.")
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file: choose a folder.")
-    plain = Settings().compat(compat)  # type: ignore[arg-type]
-    settings = replace(plain, **(changes or {}))
-    folder = out / _variant(compat, novelty, split_seed, plain, settings)
-    plans = []
-    for name in datasets:
-        dataset = _load(name, data)
-        for share in observed:
-            make_split(dataset, share, 0, novelty)  # type: ignore[arg-type]
-            for seed in range(trials):
-                plans.append(
-                    Plan(
-                        name,
-                        share,
-                        seed,
-                        tuple(methods),
-                        folder,
-                        data,
-                        compat,  # type: ignore[arg-type]
-                        novelty,  # type: ignore[arg-type]
-                        split_seed,
-                        settings,
-                        command,
-                    )
-                )
-    return plans
+
+    settable = Settings
+    datasets: tuple[str, ...] = ("gene", "protein", "robot", "drive", "calls", "github")
+    observed: tuple[float, ...] = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    methods: tuple[str, ...] | Literal["all"] = "all"
+    trials: int = 5
+    compat: Compat = None
+    novelty: Novelty = "values"
+    epochs: int = 200
+    split_seed: int | None = None
+    set: Mapping[str, Any] = field(default_factory=dict)
+
+    def run_trial(self, plan: Plan) -> Record:
+        """Run the methods that the record does not have yet."""
+        trial, record = self.open(plan)
+
+        def result(method: str) -> Record:
+            found = trial.result(method)
+            trial.split.save(plan.path.with_name("split.npz"))
+            return found
+
+        return plan.complete(record, result)
+
+    def figure(self, content: Record, records: Sequence[Record]) -> Figure:
+        """The paper's figure 4: one panel a data set, a line a method, mean and spread."""
+        rows = content["rows"]
+        n_trials = sorted({row["n_trials"] for row in rows})
+        over = f"mean and spread over {' or '.join(map(str, n_trials))} trials"
+        title = f"UCI, {self.folder}: {'one trial' if n_trials == [1] else over}"
+        panels = [
+            [row for row in rows if row["dataset"] == dataset]
+            for dataset in dict.fromkeys(row["dataset"] for row in rows)
+        ]
+        return draw_panels(panels, _panel, title=title)
 
 
-def _variant(
-    compat: str | None, novelty: str, split_seed: int | None, plain: Settings, settings: Settings
-) -> str:
-    """The folder of one kind of run: `default`, `reference`, `default-columns`, ..."""
-    parts = [compat or "default"]
-    parts += ["columns"] if novelty == "columns" else []
-    parts += [f"split{split_seed}"] if split_seed is not None else []
-    for name, value in asdict(settings).items():
-        if value != getattr(plain, name):
-            parts.append(f"{name}={value}".lower())
-    return "-".join(parts)
-
-
-def run_trial(plan: Plan) -> dict[str, Any]:
-    """Run the methods of a trial that its record does not have yet; returns the whole record."""
-    dataset, split = plan.loaded()
-    trial = Trial(dataset, split, plan.seed, plan.settings, plan.compat)
-    record = plan.record() or plan.new_record(split, trial)
-    for method in plan.methods:
-        if method not in record["results"]:
-            record["results"][method] = trial.result(method)
-            split.save(plan.path.with_name("split.npz"))
-            write_json(plan.path, record)
-    return record
-
-
-def write_summary(plans: Sequence[Plan]) -> list[Path]:
-    """Rows and plots of all trials in the experiment's folder, beside them."""
-    folder = plans[0].folder
-    rows = summarise(records_in(folder, RECORD), METHODS)
-    summary = folder / "summary.json"
-    about = {"experiment": "uci", "command": plans[0].command, "versions": versions()}
-    write_json(summary, {**about, "rows": rows})
-    n_trials = sorted({row["n_trials"] for row in rows})
-    over = f"mean and spread over {' or '.join(map(str, n_trials))} trials"
-    title = f"UCI, {folder.name}: {'one trial' if n_trials == [1] else over}"
-    figure = line_plots(rows, title)
-    return [summary, *(save_figure(figure, folder / f"uci.{kind}") for kind in ("png", "svg"))]
+def _panel(axis: Axes, rows: Sequence[Record]) -> None:
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    for place, method in enumerate(methods):
+        points = sorted((r["observed"], r["mean"], r["std"]) for r in rows if r["method"] == method)
+        x, mean, std = zip(*points, strict=True)
+        aside = 0.002 * (place - len(methods) / 2)  # so that bars do not hide one another
+        colour = COLOURS[method]
+        face, style = ("white", "--") if method in CONTROLS else (colour, "-")
+        axis.errorbar(
+            [share + aside for share in x], mean, std, color=colour, ls=style, label=method,
+            marker="o", ms=4, mfc=face, capsize=2, lw=1.3, elinewidth=0.8,
+        )  # fmt: skip
+    axis.set(
+        title=rows[0]["dataset"], xlabel="share of observed features", ylabel=rows[0]["metric"]
+    )
+    axis.set_xlim(min(r["observed"] for r in rows) - 0.05, max(r["observed"] for r in rows) + 0.05)
+    axis.grid(alpha=0.3)

@@ -51,7 +51,7 @@ def test_onnxruntime_predicts_what_the_bank_predicts(task, tmp_path):
     network, table = export_onnx(bank, tmp_path / "model.onnx")
     assert (network.name, table.name) == ("model.onnx", "model.safetensors")
     for rows in (ROWS, ROWS[:1], ROWS.head(0), ROWS.select("age"), ROWS.select(pl.lit("x"))):
-        expected = bank.outputs(rows, "state")
+        expected = bank.predict(rows, graph="state")
         found = run(network, read_table(table), bank.encoder.encode(rows))
         assert found.shape == expected.shape
         assert np.allclose(found, expected, atol=1e-4 if task == "regression" else 1e-5)
@@ -64,14 +64,14 @@ def test_a_grown_table_needs_no_new_network(tmp_path):
     table = export_table(bank, tmp_path / "grown.safetensors")
     assert len(read_table(table)) == bank.encoder.n_features
     found = run(network, read_table(table), bank.encoder.encode(LATER))
-    assert np.allclose(found, bank.outputs(LATER, "state"), atol=1e-5)
+    assert np.allclose(found, bank.predict(LATER, graph="state"), atol=1e-5)
 
 
 def test_numbers_as_values_travel_as_values(tmp_path):
     bank = fitted("binary", numeric="value")
     network, table = export_onnx(bank, tmp_path / "model.onnx")
     found = run(network, read_table(table), bank.encoder.encode(ROWS))
-    assert np.allclose(found, bank.outputs(ROWS, "state"), atol=1e-5)
+    assert np.allclose(found, bank.predict(ROWS, graph="state"), atol=1e-5)
 
 
 @pytest.mark.parametrize("backbone", ["deepfm", "widedeep", "dcn"])
@@ -79,12 +79,12 @@ def test_every_backbone_that_sums_is_exported(backbone, tmp_path):
     model = FATEClassifier(strategy="fate", backbone=backbone, numeric="value", epochs=3, width=4)
     bank = model.fit(ROWS, TARGETS["multiclass"]).bank_
     with torch.no_grad():
-        for parameter in bank.base.members[0].backbone.parameters():
+        for parameter in bank.model.members[0].backbone.parameters():
             torch.nn.init.normal_(parameter, std=0.3)  # the machine of a DeepFM starts silent
     bank.observe(LATER)
     network, table = export_onnx(bank, tmp_path / "model.onnx")
     found = run(network, read_table(table), bank.encoder.encode(LATER))
-    assert np.allclose(found, bank.outputs(LATER, "state"), atol=1e-5)
+    assert np.allclose(found, bank.predict(LATER, graph="state"), atol=1e-5)
 
 
 @pytest.mark.parametrize("backbone", ["mlp", "dcn"])
@@ -105,7 +105,7 @@ def test_members_are_averaged_and_evidence_is_left_out(tmp_path):
     bank.observe(LATER)
     network, table = export_onnx(bank, tmp_path / "model.onnx")
     found = run(network, read_table(table), bank.encoder.encode(LATER))
-    assert np.allclose(found, bank.outputs(LATER, new_features="drop"), atol=1e-5)
+    assert np.allclose(found, bank.predict(LATER, new_features="drop"), atol=1e-5)
 
 
 def test_the_network_tells_its_task_and_classes(tmp_path):
@@ -129,7 +129,7 @@ def test_the_table_is_that_of_every_feature():
     table = table_of(bank)
     assert table.dtype == np.float32
     assert table.shape == (bank.encoder.n_features, 8)
-    assert np.allclose(table[: bank.n_observed], bank.base.members[0].W.numpy())
+    assert np.allclose(table[: bank.n_observed], bank.model.members[0].W.numpy())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from openfate.cli import Parameter, Signature, make_command
 from openfate.cli.flags import make_flag
 from openfate.errors import InputError
 from openfate.training import Settings
-from openfate_lab.cli.experiments import changed
+from openfate_lab.cli.experiment import read_settings
 from openfate_lab.experiments.click_settings import ClickSettings
 
 COMMANDS = (
@@ -203,18 +203,18 @@ def test_help_lists_every_name_that_may_be_set(openfate, command, settings):
     ],
 )
 def test_a_setting_is_read_as_what_it_is(given, read):
-    assert changed(ClickSettings(), [given]) == read
+    assert read_settings(ClickSettings(), [given]) == read
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ("prior_rows=few", "--set prior_rows=few: not a number."),
-        ("epochs=2.5", "--set epochs=2.5: not a whole number."),
+        ("epochs=2.5", "--set epochs=2.5: not an integer."),
         ("normalize=3", "--set normalize=3: not true or false."),
     ],
 )
 def test_a_setting_of_another_kind_is_refused(given, message):
     with pytest.raises(InputError) as error:
-        changed(ClickSettings(), [given])
+        read_settings(ClickSettings(), [given])
     assert str(error.value) == message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 
 import numpy as np
@@ -33,6 +34,14 @@ def y(rows):
 @pytest.fixture(scope="module")
 def later(rows):
     return rows.with_columns(city=pl.Series(["Rome", "Oslo"] * 60))
+
+
+def test_both_estimators_have_the_same_parameters_but_one():
+    ours, others = (
+        inspect.signature(kind.__init__).parameters for kind in (FATEClassifier, FATERegressor)
+    )
+    assert set(ours) ^ set(others) == {"class_weight", "loss"}
+    assert all(ours[name] == others[name] for name in set(ours) & set(others))
 
 
 @pytest.mark.parametrize(

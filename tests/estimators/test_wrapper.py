@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from catboost import CatBoostClassifier, CatBoostRegressor
 from lightgbm import LGBMClassifier, LGBMRegressor
-from openfate.bank.foreign import revive
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -21,7 +20,9 @@ from openfate.bank import read_bundle
 from openfate.bank.wrapped import revive
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, OpenWorldClassifier, OpenWorldRegressor, load
+from openfate.estimators.wrapper import _hide_cells
 from openfate.openworld import Pooling
+from openfate.table import Encoder, Schema
 
 POOLING = Pooling(strength=0.5, relative=True)
 LGBM = {"n_estimators": 20, "verbose": -1, "min_child_samples": 5, "n_jobs": 1}
@@ -282,3 +283,32 @@ def test_a_fitted_model_that_takes_no_weights_is_probed_without():
     assert clf.fit(X, y, sample_weight=np.ones(80)).predict(X).shape == (80,)
     with pytest.raises(TypeError, match="sample_weight"):
         OpenWorldClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=np.ones(80))
+
+
+def test_hidden_values_become_the_usual_one_and_hidden_columns_constant():
+    frame = pd.DataFrame({"c": list("aabbc"), "n": [1.0, 2.0, 3.0, 4.0, 5.0], "b": [0, 1, 0, 1, 1]})
+    encoder = Encoder(Schema.from_frame(frame)).fit(frame)
+    X, field_of = encoder.encode(frame), encoder.field_of
+    hidden = [encoder.find("c", "a"), encoder.find("b", 1), *np.flatnonzero(field_of == 1)]
+    found = _hide_cells(frame, X, field_of, np.array(hidden))
+    assert found["c"].tolist() == list("bbbbc")
+    assert found["b"].tolist() == [0] * 5 and found["n"].tolist() == [1.0] * 5
+    assert frame["c"].tolist() == list("aabbc")
+    array = _hide_cells(frame[["n", "b"]].to_numpy(), *_encoded(frame[["n", "b"]]), np.array([0]))
+    assert array[0, 0] != 1.0 and np.array_equal(array[1:], frame[["n", "b"]].to_numpy()[1:])
+
+
+def _encoded(frame):
+    encoder = Encoder(Schema.from_frame(frame)).fit(frame)
+    return encoder.encode(frame), encoder.field_of
+
+
+@pytest.mark.parametrize("novelty", ["values", "both"])
+def test_a_probe_may_expect_new_values(rows, novelty):
+    y = classes(rows)
+    model = OpenWorldClassifier(LGBMClassifier(**LGBM), novelty=novelty, n_draws=2).fit(rows, y)
+    draws = model.bank_.meta["decision"]["draws"]
+    n_features = model.bank_.n_observed
+    assert all(0 < draw["hidden_features"] < n_features for draw in draws)
+    one_column = OpenWorldClassifier(LogisticRegression(), novelty=novelty).fit(rows[["a"]], y)
+    assert one_column.bank_.meta["decision"]["draws"]  # its values can be hidden

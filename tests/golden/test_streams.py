@@ -17,6 +17,7 @@ import pytest
 import torch
 from frozen import differences
 from openfate.estimators.inputs import class_target, split
+from openfate.table.clicks.pieces import batches_of
 from openfate.training.members import AutoSettings, _Member
 
 from openfate.graph.bipartite import Bipartite
@@ -25,7 +26,6 @@ from openfate.models.extrapolator import GCN, GraphSAGE
 from openfate.models.fate import FATE
 from openfate.models.interactions import DCN, DeepFM, WideDeep
 from openfate.openworld.probe import _hide
-from openfate.table.clicks.pieces import batches_of
 from openfate.table.multihot import MultiHot
 from openfate.training.batches import array_batches
 from openfate.training.dropedge import drop_edges
@@ -34,10 +34,8 @@ from openfate.training.loop import _Run
 from openfate.training.masking import k_shot, leave_out, n_fold
 from openfate.training.rows import check_rows
 from openfate.training.settings import Settings
-from openfate_lab.data.datasets import load
-from openfate_lab.data.split import split_features, split_fields, split_rows
-from openfate_lab.data.synthetic import SyntheticStream
-from openfate_lab.experiments.methods import make_split
+from openfate_lab.data import SyntheticStream, load, split_features, split_fields, split_rows
+from openfate_lab.experiments.uci_methods import make_split
 
 FILE = Path(__file__).with_name("streams.json")
 FIELDS = torch.arange(30) // 3

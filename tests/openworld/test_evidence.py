@@ -11,23 +11,23 @@ from openfate.openworld import Evidence
 from openfate.table import MultiHot
 
 SUMS = ("count", "total", "labelled_count", "labelled_total", "outcome", "mean")
-KINDS = ("classes", "labels", "values")
+TASKS = ("multiclass", "multilabel", "regression")
 
 
-def rows(seed, n_rows=6, n_features=5, kind="classes"):
+def rows(seed, n_rows=6, n_features=5, task="multiclass"):
     """New features, predictions and labels of a few rows."""
     rng = np.random.default_rng(seed)
     dense = rng.random((n_rows, n_features)) < 0.4
     X = MultiHot.from_entries(*np.nonzero(dense), n_rows, n_features)
     P0 = rng.dirichlet(np.ones(3), n_rows)
-    if kind == "classes":
+    if task == "multiclass":
         return X, P0, rng.integers(3, size=n_rows)
     return X, P0, rng.integers(2, size=(n_rows, 3)).astype(float)
 
 
-def scratch(history, kind, n_features):
+def scratch(history, task, n_features):
     """The state recomputed from (rows, labelled, weight) of everything that is still in it."""
-    state = Evidence(3, kind)
+    state = Evidence(3, task)
     state.add(MultiHot.from_rows([], n_features), np.zeros((0, 3)))
     for (X, P0, y), labelled, weight in history:
         if labelled:
@@ -53,11 +53,11 @@ steps = st.lists(
 
 
 @settings(deadline=None, max_examples=60)
-@given(steps, st.sampled_from(KINDS))
-def test_any_sequence_of_changes_equals_recomputation_from_scratch(steps, kind):
-    state, history = Evidence(3, kind), []
+@given(steps, st.sampled_from(TASKS))
+def test_any_sequence_of_changes_equals_recomputation_from_scratch(steps, task):
+    state, history = Evidence(3, task), []
     for what, seed, n_features in steps:
-        batch = rows(seed, n_features=n_features, kind=kind)
+        batch = rows(seed, n_features=n_features, task=task)
         if what == "add":
             state.add(*batch[:2])
             history.append((batch, False, 1.0))
@@ -72,11 +72,11 @@ def test_any_sequence_of_changes_equals_recomputation_from_scratch(steps, kind):
             state.decay(0.5 + seed / 100)
             history = [(b, labelled, w * (0.5 + seed / 100)) for b, labelled, w in history]
         elif what == "merge":
-            state.merge(Evidence(3, kind).add_labelled(*batch))
+            state.merge(Evidence(3, task).add_labelled(*batch))
             history.append((batch, True, 1.0))
         elif what == "reload":
-            state = Evidence.from_arrays(state.to_arrays(), kind)
-    assert_same(state, scratch(history, kind, state.n_features))
+            state = Evidence.from_arrays(state.to_arrays(), task)
+    assert_same(state, scratch(history, task, state.n_features))
 
 
 def test_labels_that_come_later_equal_labels_that_came_at_once():
@@ -123,18 +123,24 @@ X3, P3, Y3 = rows(0)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Evidence(1), "n_outputs=1: classes need 2 or more."),
-        (lambda: Evidence(2, "class"), "kind='class' is unknown"),
+        (lambda: Evidence(1), "n_outputs=1: a multiclass task has 2 or more."),
+        (lambda: Evidence(2, "class"), "task='class' is unknown"),
         (lambda: Evidence(2).add(X3, P3), "the shape (6, 3), not (6, 2)"),
         (lambda: Evidence(3).add(X3, P3 * np.nan), "row 0 is predicted as [nan, nan, nan]"),
         (lambda: Evidence(3).add(X3, P3 + 1), "give probabilities from 0 to 1."),
-        (lambda: Evidence(3, "values").add(X3, P3 / 0), "give finite numbers."),
-        (lambda: Evidence(3).add_labelled(X3, P3, Y3[1:]), "6 rows but 5 labels."),
-        (lambda: Evidence(3).add_labelled(X3, P3, Y3 + 3), "is outside 0..2."),
+        (lambda: Evidence(3, "regression").add(X3, P3 / 0), "give finite numbers."),
+        (lambda: Evidence(3).add_labelled(X3, P3, Y3[1:]), "6 rows but 5 labels: give"),
+        (lambda: Evidence(3).add_labelled(X3, P3, Y3 + 3), "is outside 0..2: give the place"),
         (lambda: Evidence(3).add_labelled(X3, P3, Y3 + 0.5), "give a class number each."),
-        (lambda: Evidence(3, "labels").add_labelled(X3, P3, Y3), "give 3 finite numbers a row."),
+        (
+            lambda: Evidence(3, "multilabel").add_labelled(X3, P3, Y3),
+            "give 3 finite numbers a row.",
+        ),
         (lambda: Evidence(3).decay(1.5), "factor=1.5: choose a number from 0 to 1."),
-        (lambda: Evidence(3).merge(Evidence(2)), "a state of 2 classes cannot be merged into one"),
+        (
+            lambda: Evidence(3).merge(Evidence(2)),
+            "with 2 outputs cannot be merged into that of a multiclass task with 3",
+        ),
         (lambda: Evidence.from_arrays({}), "lacks the arrays count, total"),
         (
             lambda: Evidence.from_arrays(Evidence(3).to_arrays() | {"total": np.zeros((1, 3))}),

@@ -7,9 +7,11 @@ from sklearn.linear_model import LogisticRegression
 from openfate.errors import InputError
 from openfate.openworld import (
     NONE,
+    Decision,
     Pooling,
     UseEvidence,
     View,
+    choose_pooling,
     evidence_candidates,
     hidden_shares,
     new_share,
@@ -124,7 +126,9 @@ def test_values_are_judged_by_squared_error():
         w = np.linalg.lstsq(X.to_dense().astype(float), y, rcond=None)[0]
         return lambda X: (X.to_dense() @ w)[:, None]
 
-    decision = probe(fit_values, (X, wanted), (X, wanted), EVIDENCE, kind="values", hidden=[0.5])
+    decision = probe(
+        fit_values, (X, wanted), (X, wanted), EVIDENCE, task="regression", hidden=[0.5]
+    )
     assert decision.draws[0]["loss_none"] < 0.3
     assert set(decision.gains) == set(EVIDENCE)
 
@@ -137,7 +141,7 @@ def test_labels_are_judged_one_by_one():
         model = fit(X, both[:, 0])
         return lambda X: model(X)[:, ::-1]
 
-    decision = probe(fit_labels, (X, both), (X, both), EVIDENCE, kind="labels", hidden=[0.5])
+    decision = probe(fit_labels, (X, both), (X, both), EVIDENCE, task="multilabel", hidden=[0.5])
     assert decision.draws[0]["loss_none"] > 0
 
 
@@ -145,10 +149,34 @@ def test_a_second_sweep_pools_what_the_first_predicts():
     X, _ = VALIDATION
     old, new = X.select_features(np.arange(3)), X.select_features(np.arange(3, 12))
     view = View(fit(TRAIN[0].select_features(np.arange(3)), TRAIN[1]), old, new)
-    one, two = (UseEvidence(Pooling(0.7, 3.0, relative=True), n)(view) for n in (1, 2))
+    one, two = (UseEvidence(Pooling(0.7, 3.0, relative=True, n_sweeps=n))(view) for n in (1, 2))
     assert not np.allclose(one, two)
     untouched = new.row_degree == 0
     assert np.array_equal(two[untouched], view.P0[untouched])
+
+
+def test_a_state_gets_the_best_single_sweep_and_a_batch_the_best_of_all():
+    ways = evidence_candidates(sweeps=(1, 2))
+    decision = probe(fit, TRAIN, VALIDATION, ways, hidden=[0.5] * 4)
+    state, batch = choose_pooling(decision)
+    accepted = {name: decision.gains[name][0] for name in decision.accepted}
+    assert all(gain > 1.5 * decision.gains[name][1] for name, gain in accepted.items())
+    assert batch == ways[max(accepted, key=accepted.get)].pooling
+    single = {name: gain for name, gain in accepted.items() if "sweeps" not in name}
+    assert state == ways[max(single, key=single.get)].pooling
+    assert decision.chosen == max(accepted, key=accepted.get)
+
+
+def test_where_no_candidate_is_accepted_evidence_is_silent():
+    silent = Pooling(strength=0.0)
+    assert choose_pooling(Decision(NONE, "too few rows", {}, [])) == (silent, silent)
+    two = "evidence(strength=1, alpha=3, sweeps=2)"
+    state, batch = choose_pooling(Decision(two, "gains", {two: (1.0, 0.1)}, [], (two,)))
+    assert state == silent and batch == Pooling(1.0, 3.0, relative=True, n_sweeps=2)
+    other = {"mine": UseEvidence(Pooling(0.3, 2.0))}
+    gains = {"mine": (1.0, 0.1), "labels(alpha=20)": (0.5, 0.1)}
+    decision = Decision("mine", "gains", gains, [], ("mine",))
+    assert choose_pooling(decision, other) == (Pooling(0.3, 2.0, label_alpha=20.0),) * 2
 
 
 def test_a_view_predicts_once():
@@ -189,7 +217,7 @@ def test_the_share_of_new_cells_needs_no_labels():
             "field_of has 3 entries for 12 features.",
         ),
         (lambda: probe(fit, TRAIN, VALIDATION, EVIDENCE, hidden=[1.0]), "cannot hide the share 1"),
-        (lambda: probe(fit, (TRAIN[0], [1]), VALIDATION, EVIDENCE), "300 rows but 1 labels."),
+        (lambda: probe(fit, (TRAIN[0], [1]), VALIDATION, EVIDENCE), "300 rows but 1 labels: give"),
         (
             lambda: probe(fit, TRAIN, (MultiHot.from_rows([], 12), []), EVIDENCE),
             "a probe needs training and validation rows, and there are none.",

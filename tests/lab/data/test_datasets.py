@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from openfate.errors import DataFileError, InputError
-from openfate_lab.data import datasets
-from openfate_lab.data.sources import SOURCES
+from openfate_lab.data import SOURCES, Source, load
+from openfate_lab.data.source import Cells, encode
 
 SEQUENCE = "ACGT" * 15
 GENE = f"EI,    A-1,    {SEQUENCE}\nIE, A-2, {SEQUENCE[::-1]}\nN, A-3,{SEQUENCE}\n"
@@ -47,7 +47,7 @@ TEXTS = {"gene": GENE, "protein": PROTEIN, "robot": ROBOT, "drive": DRIVE, "call
 def put(folder, name: str, *texts: str) -> str:
     source = SOURCES[name]
     for file, text in zip(source.files, texts, strict=True):
-        path = folder / "uci" / source.folder / file.name
+        path = folder / "uci" / source.folder / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     return str(path)
@@ -65,10 +65,10 @@ def no_folders_of_the_machine(monkeypatch, tmp_path_factory):
 
 
 def test_digits_needs_no_folder():
-    digits = datasets.load("digits")
+    digits = load("digits")
     assert (digits.X.n_rows, digits.X.width, len(digits.classes)) == (1797, 64, 10)
     assert digits.fields[9] == "pixel_1_1"
-    assert digits.sha256 == datasets.load("digits").sha256
+    assert digits.sha256 == load("digits").sha256
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_digits_needs_no_folder():
 def test_small_files_are_read(tmp_path, name, n_rows, n_fields, classes):
     text = TEXTS[name.split("-")[0]]
     put(tmp_path, name, text)
-    data = datasets.load(name, tmp_path)
+    data = load(name, tmp_path)
     assert (data.name, data.X.n_rows, len(data.fields)) == (name, n_rows, n_fields)
     assert (data.classes, data.metric) == (classes, "accuracy")
     assert data.sha256 == hashlib.sha256(text.encode()).hexdigest()
@@ -96,13 +96,13 @@ def test_small_files_are_read(tmp_path, name, n_rows, n_fields, classes):
 
 def test_a_missing_protein_gives_no_feature(tmp_path):
     put(tmp_path, "protein", PROTEIN)
-    data = datasets.load("protein", tmp_path)
+    data = load("protein", tmp_path)
     assert data.X.row_degree.tolist() == [79, 80]
 
 
 def test_github_rows_hold_their_own_features(tmp_path):
     put(tmp_path, "github", json.dumps(NODES), TARGET)
-    data = datasets.load("github", tmp_path)
+    data = load("github", tmp_path)
     assert data.fields == ("feature_3", "feature_7")
     assert data.X.to_dense().tolist() == [[1, 1], [0, 0], [1, 0]]
     assert (data.y.tolist(), data.metric) == ([0, 1, 0], "auc")
@@ -110,56 +110,83 @@ def test_github_rows_hold_their_own_features(tmp_path):
 
 def test_folders_with_and_without_uci_are_found(tmp_path):
     put(tmp_path, "gene", GENE)
-    assert datasets.load("gene", tmp_path / "uci").sha256 == datasets.load("gene", tmp_path).sha256
+    assert load("gene", tmp_path / "uci").sha256 == load("gene", tmp_path).sha256
 
 
 def test_the_environment_comes_before_the_cache(tmp_path, monkeypatch):
     put(tmp_path / "cache", "gene", GENE)
     monkeypatch.setenv("OPENFATE_CACHE", str(tmp_path / "cache"))
-    assert datasets.load("gene").X.n_rows == 3
+    assert load("gene").X.n_rows == 3
     put(tmp_path / "data", "gene", GENE.replace("N, A-3", "N, A-4"))
     monkeypatch.setenv("OPENFATE_DATA", str(tmp_path / "data"))
-    assert datasets.load("gene").sha256 != hashlib.sha256(GENE.encode()).hexdigest()
+    assert load("gene").sha256 != hashlib.sha256(GENE.encode()).hexdigest()
+
+
+def test_a_data_set_is_one_source_and_one_line_in_the_list(tmp_path, monkeypatch):
+    def read(path):
+        cells = Cells(path)
+        return encode(cells.numbers(["acid"]), cells.column("grade"))
+
+    monkeypatch.setitem(SOURCES, "wine", Source(read, "wine", {"wine.csv": None}))
+    put(tmp_path, "wine", "acid,grade\n0.1,good\n0.9,bad\n")
+    wine = load("wine", tmp_path)
+    assert (wine.fields, wine.classes, wine.y.tolist()) == (("acid",), ("bad", "good"), [1, 0])
 
 
 # ---- faults ------------------------------------------------------------------------------------
 
 ROBOT_LINES = ROBOT.splitlines()
 CASES = {
-    "empty": ("gene", "", "empty file"),
-    "blank": ("gene", " \n\n", "empty file"),
-    "columns": ("gene", GENE + "EI, A-4\n", "line 4 has 2 columns, not 3"),
-    "letters": ("gene", GENE + "EI, A, ACGT\n", "line 4 has a sequence of 4 letters, not 60"),
+    "empty": ("gene", "", ": the file is empty; fetch it again"),
+    "blank": ("gene", "\n\n", ": the file has no rows"),
+    "columns": (
+        "gene",
+        GENE + "EI, A-4\n",
+        ", line 4: 2 cells, but the table has 3 columns; give every line as many",
+    ),
+    "letters": ("gene", GENE + "EI, A, ACGT\n", ", line 4: a sequence of 4 letters, not 60"),
     "one class": (
         "gene",
         f"EI,a,{SEQUENCE}\n" * 2,
-        "every row has the class 'EI'; at least 2 classes are needed",
+        ": every row has the class 'EI'; at least 2 classes are needed",
     ),
-    "no class": ("gene", GENE + f" ,a,{SEQUENCE}\n", "1 rows have no class"),
+    "no class": ("gene", GENE + f" ,a,{SEQUENCE}\n", ": 1 rows have no class"),
     "text": (
         "robot",
         ROBOT.replace("1.2,", "one,"),
-        "line 2, column 'sensor_3' holds 'one', not a number",
+        ", line 2: column 'sensor_3' holds 'one', not a number",
     ),
     "infinite": (
         "robot",
         ROBOT.replace("1.2,", "inf,"),
-        "line 2, column 'sensor_3' holds 'inf', not a number",
+        ", line 2: column 'sensor_3' holds 'inf', not a number",
     ),
-    "hole": ("robot", ROBOT.replace("1.2,", ","), "line 2, column 'sensor_3' holds an empty cell"),
-    "header": ("calls", CALLS.replace("Species", "Kind"), "no column 'Species'"),
-    "twice": ("calls", CALLS.replace("MFCCs_ 2", "MFCCs_ 1"), "line 1 names a column twice"),
+    "hole": (
+        "robot",
+        ROBOT.replace("1.2,", ","),
+        ", line 2: column 'sensor_3' holds an empty cell",
+    ),
+    "header": ("calls", CALLS.replace("Species", "Kind"), ": no column 'Species'"),
+    "twice": (
+        "calls",
+        CALLS.replace("MFCCs_ 2", "MFCCs_ 1"),
+        ": two columns are called 'MFCCs_ 1'; rename one in the first line",
+    ),
     "spaces": (
         "calls",
         CALLS.replace("MFCCs_ 2", "MFCCs_1"),
-        "line 1 names a column twice, but for spaces",
+        ": the first line names a column twice, but for spaces",
     ),
-    "nameless": ("protein", PROTEIN.replace("P1_N", " "), "line 1 has no name for column 3"),
-    "no rows": ("calls", CALLS.splitlines()[0], "no rows"),
+    "nameless": (
+        "protein",
+        PROTEIN.replace("P1_N", ""),
+        ": column 3 has no name; give it one in the first line",
+    ),
+    "no rows": ("calls", CALLS.splitlines()[0], ": the file has no rows"),
     "after header": (
         "protein",
         PROTEIN.replace("1.5", "x", 1),
-        "line 3, column 'P0_N' holds 'x', not a number",
+        ", line 3: column 'P0_N' holds 'x', not a number",
     ),
 }
 
@@ -168,17 +195,17 @@ CASES = {
 def test_a_malformed_file_is_named_with_its_line_and_a_remedy(tmp_path, name, text, what):
     path = put(tmp_path, name, text)
     with pytest.raises(DataFileError) as error:
-        datasets.load(name, tmp_path)
-    remedy = f"run `openfate fetch {name}`, or give its folder with --data DIR."
-    assert str(error.value) == f"{path}: {what}; {remedy}"
+        load(name, tmp_path)
+    remedy = f"run `openfate fetch {name}`, or give the data folder that has it."
+    assert str(error.value) == f"{path}{what}; {remedy}"
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
     path = put(tmp_path, "gene", GENE)
     with open(path, "ab") as file:
         file.write(b"\xff\xfe,\xff,\xff\n")
-    with pytest.raises(DataFileError, match=r"splice\.data: "):
-        datasets.load("gene", tmp_path)
+    with pytest.raises(DataFileError, match=r"splice\.data, line 4: byte 0xff is not UTF-8"):
+        load("gene", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -202,9 +229,9 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 def test_malformed_github_features_are_refused(tmp_path, nodes, what):
     put(tmp_path, "github", nodes, TARGET)
     with pytest.raises(DataFileError) as error:
-        datasets.load("github", tmp_path)
+        load("github", tmp_path)
     path = tmp_path / "uci/github/musae_git_features.json"
-    remedy = "run `openfate fetch github`, or give its folder with --data DIR."
+    remedy = "run `openfate fetch github`, or give the data folder that has it."
     assert str(error.value) == f"{path}: {what}; {remedy}"
 
 
@@ -213,23 +240,23 @@ def test_malformed_github_features_are_refused(tmp_path, nodes, what):
     [
         (
             "0,a,0\n1,b,1\n2,c,1.0\n",
-            "column 'ml_target' holds 3 classes ('1.0', '0', '1'); AUC needs 2",
+            ": there are 3 classes ('1.0', '0', '1'); AUC needs 2",
         ),
-        ("0,a,0\n,b,1\n2,c,1\n", "line 3 has no id"),
-        ("0,a,0\n1,b,1\n0,c,1\n", "the id '0' is on line 2 and on line 4"),
+        ("0,a,0\n,b,1\n2,c,1\n", ", line 3: no id"),
+        ("0,a,0\n1,b,1\n0,c,1\n", ", line 4: the id '0', which is on line 2 too"),
     ],
 )
 def test_malformed_github_targets_are_refused(tmp_path, lines, what):
     path = put(tmp_path, "github", json.dumps(NODES), "id,name,ml_target\n" + lines)
     with pytest.raises(DataFileError) as error:
-        datasets.load("github", tmp_path)
-    remedy = "run `openfate fetch github`, or give its folder with --data DIR."
-    assert str(error.value) == f"{path}: {what}; {remedy}"
+        load("github", tmp_path)
+    remedy = "run `openfate fetch github`, or give the data folder that has it."
+    assert str(error.value) == f"{path}{what}; {remedy}"
 
 
 def test_an_unknown_data_set_is_answered_with_a_close_name():
     with pytest.raises(InputError) as error:
-        datasets.load("genes")
+        load("genes")
     assert str(error.value) == (
         "unknown data set 'genes'; did you mean 'gene'? (data sets: digits, gene, protein, "
         "protein-noleak, robot, drive, drive-sample, calls, github, flights, "
@@ -239,9 +266,9 @@ def test_an_unknown_data_set_is_answered_with_a_close_name():
 
 def test_a_missing_folder_is_named():
     with pytest.raises(DataFileError) as error:
-        datasets.load("gene", "/no/such/folder")
+        load("gene", "/no/such/folder")
     assert str(error.value) == (
-        "/no/such/folder: no such folder; give the data folder with --data DIR."
+        "/no/such/folder: no such folder; give the folder of the data sets."
     )
 
 
@@ -251,24 +278,24 @@ def test_a_missing_folder_is_named():
         (
             "gene",
             "gene/splice.data of the data set 'gene' is not in {}; run `openfate fetch gene`, "
-            "or give its folder with --data DIR.",
+            "or give the data folder that has it.",
         ),
         (
             "protein-noleak",
             "protein/Data_Cortex_Nuclear.csv of the data set 'protein-noleak' is not "
-            "in {}; run `openfate fetch protein`, or give its folder with --data DIR.",
+            "in {}; run `openfate fetch protein-noleak`, or give the data folder that has it.",
         ),
         (
             "drive-sample",
             "drive/Sensorless_drive_diagnosis.sample2200.txt of the data set "
-            "'drive-sample' is not in {}; give its folder with --data DIR, or use 'drive', "
+            "'drive-sample' is not in {}; give the data folder that has it, or use 'drive', "
             "the full data set.",
         ),
     ],
 )
 def test_a_missing_file_is_named_with_the_place_and_the_remedy(tmp_path, name, what):
     with pytest.raises(DataFileError) as error:
-        datasets.load(name, tmp_path)
+        load(name, tmp_path)
     assert str(error.value) == what.format(tmp_path)
 
 
@@ -292,10 +319,10 @@ def test_the_originals_have_the_counts_of_the_paper(
 ):
     if no_folders_of_the_machine is None:
         pytest.skip("OPENFATE_DATA is not set: the original files are not here")
-    data = datasets.load(name, no_folders_of_the_machine)
+    data = load(name, no_folders_of_the_machine)
     assert (data.X.n_rows, data.X.n_features) == (n_rows, n_features)
     assert (len(data.fields), len(data.classes)) == (n_fields, n_classes)
     assert np.bincount(data.y).min() > 0
     assert data.X.feature_degree.min() > 0
     if len(SOURCES[name].files) == 1:
-        assert data.sha256 == SOURCES[name].files[0].sha256
+        assert data.sha256 == next(iter(SOURCES[name].files.values()))

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from openfate.errors import InputError
 from openfate.table import prepare
+from openfate_lab.data import BLOCK_ROWS, SyntheticStream, write_raw_criteo
 from openfate_lab.data.alias import draw, make_alias
-from openfate_lab.data.synthetic import BLOCK_ROWS, SyntheticStream
-from openfate_lab.data.synthetic_raw import write_raw_criteo
 
 
 @pytest.fixture(scope="module")

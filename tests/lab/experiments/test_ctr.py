@@ -25,14 +25,8 @@ from openfate_lab.experiments.click_methods import (
     ClickTrial,
 )
 from openfate_lab.experiments.click_settings import ClickSettings
-from openfate_lab.experiments.ctr import (
-    ceiling,
-    check_parts,
-    make_plans,
-    run_trial,
-    summary,
-    write_summary,
-)
+from openfate_lab.experiments.ctr import CTR, ceiling, check_parts
+from openfate_lab.experiments.runner import make_plans, run
 
 SMALL = Synthetic(n_rows=6000, n_features=2000)
 QUICK = ClickSettings(
@@ -51,10 +45,18 @@ def clicks():
     return load_clicks("synthetic", synthetic=SMALL)
 
 
-def plans(out, **changes):
-    arguments = {"datasets": ["synthetic"], "backbones": ["nn"], "methods": ["base"], "trials": 1}
+def small(**changes):
     quick = {"lrs": (3e-3,), "epochs": 1, "hidden": (8, 8), "batch_rows": 200}
-    return make_plans(**arguments | {"out": out, "synthetic": SMALL, "changes": quick} | changes)
+    log = {"datasets": ("synthetic",), "rows": 6000, "features": 2000, "set": quick}
+    return CTR(**log | {"backbones": ("nn",), "methods": ("base",), "trials": 1} | changes)
+
+
+def plans(out, **changes):
+    return make_plans(small(**changes), out)
+
+
+def run_trial(plan):
+    return plan.experiment.run_trial(plan)
 
 
 # ---- parts -------------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ def test_the_full_logs_must_be_prepared(tmp_path):
 
 def test_a_prepared_log_runs_as_one_in_memory(tmp_path):
     from openfate.table import prepare
-    from openfate_lab.data.synthetic_raw import write_raw_criteo
+    from openfate_lab.data import write_raw_criteo
 
     raw = tmp_path / "raw.txt"
     write_raw_criteo(raw, 3000, n_features=3000)
@@ -193,7 +195,7 @@ def test_a_trial_goes_on_where_it_stopped(tmp_path):
     (plan,) = plans(tmp_path)
     first = run_trial(plan)
     assert plan.finished() == first
-    (wider,) = plans(tmp_path, methods=["base", "evidence"])
+    (wider,) = plans(tmp_path, methods=("base", "evidence"))
     assert wider.finished() is None
     assert run_trial(wider)["results"]["base"] == first["results"]["base"]
     assert json.loads(plan.path.read_text())["ceiling"]["all"] > first["ceiling"]["observed"]
@@ -223,7 +225,9 @@ def test_gains_are_paired_and_told_as_a_share_of_the_ceiling():
         top = {"all": 0.8 + ceiling, "observed": 0.8}
         return {**about, "seed": seed, "settings": {}, "ceiling": top, "results": results}
 
-    content = summary([record(0, 0.1, base=0.7, fate=0.72), record(1, 0.06, base=0.6, fate=0.66)])
+    content = CTR().summary(
+        [record(0, 0.1, base=0.7, fate=0.72), record(1, 0.06, base=0.6, fate=0.66)]
+    )
     (gain,) = content["gains"]
     assert gain["over"] == "base" and gain["splits_won"] == gain["n_splits"] == 2
     assert gain["mean"] == pytest.approx(0.04)
@@ -234,16 +238,15 @@ def test_gains_are_paired_and_told_as_a_share_of_the_ceiling():
 
 
 def test_a_sweep_has_a_folder_for_each_value(tmp_path):
-    swept = plans(tmp_path, methods=["fate"], sweep="k", values=[11, 20])
-    for plan in swept:
-        run_trial(plan)
-    (path,) = write_summary(swept)
-    rows = json.loads(path.read_text())["rows"]
+    swept = small(methods=("fate",), sweep="k", values=(11, 20))
+    found = run(swept, tmp_path, jobs=1)
+    rows = json.loads(found.files[0].read_text())["rows"]
+    assert rows == found.content["rows"]
     overall = [r for r in rows if r["split"] == "overall" and r["metric"] == "auc"]
     assert [row["k"] for row in overall] == [11, 20]
     assert {row["split"] for row in rows} >= {"train", "validation", "T1"}
     by_rows = plans(tmp_path, sweep="B")
-    assert [plan.settings.batch_rows for plan in by_rows] == [50, 100, 200, 400]
+    assert [plan.case.settings.batch_rows for plan in by_rows] == [50, 100, 200, 400]
     assert not {plan.path for plan in by_rows} & {plan.path for plan in plans(tmp_path)}
 
 
@@ -255,16 +258,19 @@ def test_the_ceiling_grows_with_what_is_known():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"datasets": ["crito"]}, "--datasets crito: unknown.*Did you mean criteo"),
-        ({"backbones": []}, "--backbones is empty"),
-        ({"methods": ["fat"]}, "--methods fat: unknown"),
-        ({"masking": "fold"}, "--masking fold: unknown"),
-        ({"sweep": "n"}, "--sweep n: unknown"),
-        ({"values": [3, 4]}, "--values 3,4: of what"),
-        ({"sweep": "k", "values": [23]}, "--values 23: synthetic has 22 fields"),
+        ({"datasets": ("crito",)}, "datasets: 'crito' is unknown.*Did you mean 'criteo'"),
+        ({"backbones": ()}, "backbones is empty"),
+        ({"methods": ("fat",)}, "methods: 'fat' is unknown"),
+        ({"masking": "fold"}, "masking: 'fold' is unknown"),
+        ({"sweep": "n"}, "sweep: 'n' is unknown"),
+        ({"values": (3, 4)}, r"values=\(3, 4\): of what"),
+        ({"sweep": "k", "values": (23,)}, "k=23: synthetic has 22 fields"),
+        ({"sweep": "B", "values": (0,)}, "values=0: choose a number from 1 up"),
+        ({"rows": 999}, "rows=999: choose a number from 1000 up"),
+        ({"set": {"epoch": 1}}, "set: 'epoch' is unknown"),
     ],
 )
-def test_bad_flags_are_refused_before_anything_runs(tmp_path, changes, message):
+def test_bad_settings_are_refused_before_anything_runs(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         plans(tmp_path / "out", **changes)
     assert not (tmp_path / "out").exists()

@@ -9,45 +9,22 @@ import pytest
 from spoiling import spoilt
 
 from openfate.errors import DataFileError
-from openfate_lab.experiments import (
-    ablation,
-    ctr,
-    gaps,
-    generalization,
-    openworld,
-    search,
-    streaming,
-    uci,
-)
-from openfate_lab.experiments import map as maps
-from openfate_lab.experiments.runner import open_record, summarise
+from openfate_lab.experiments import CTR, UCI, Ablation, Generalization, Map, OpenWorld
+from openfate_lab.experiments.ablation import Search
+from openfate_lab.experiments.runner import open_record
+from openfate_lab.experiments.streaming import Streams
 
 RESULTS = Path(__file__).parents[3] / "results"
 
 
-def uci_summary(records):
-    for record in records:
-        uci.Plan.completed(None, record)
-    return summarise(records, uci.METHODS)
-
-
-def map_summary(records):
-    drawn = [record for record in records if record.get("picture")]
-    return maps.summary(records), maps._figure(drawn) if drawn else None  # a run draws one or more
-
-
-def ablation_summary(records):
-    return ablation.rows_of(records), ablation.differences(records)
-
-
 EXPERIMENTS = {
-    "uci/default": (uci.RECORD, uci_summary),
-    "ablation/default": (uci.RECORD, ablation_summary),
-    "ctr": (ctr.record_shape, ctr.summary),
-    "map/default": (maps.RECORD, map_summary),
-    "generalization/fate": (generalization.RECORD, gaps.gap_rows),
-    "openworld/batch": (openworld.Plan.shape, openworld.gap_closed),
-    "openworld/stream": (streaming.RECORD, streaming.summarise),
+    "uci/default": UCI(),
+    "ablation/default": Ablation(),
+    "ctr": CTR(),
+    "map/default": Map(),
+    "generalization/fate": Generalization(),
+    "openworld/batch": OpenWorld(),
+    "openworld/stream": Streams(()),
 }
 
 
@@ -59,7 +36,7 @@ def short(record):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_one_thing_wrong_is_refused_or_does_no_harm(tmp_path, name):
-    shape, summary = EXPERIMENTS[name]
+    experiment = EXPERIMENTS[name]
     good = [short(json.loads(path.read_text())) for path in _two_trials(RESULTS / name)]
     path = tmp_path / "trial.json"
     refused = 0
@@ -67,14 +44,18 @@ def test_one_thing_wrong_is_refused_or_does_no_harm(tmp_path, name):
     for key in spoilt(record):
         path.write_text(json.dumps(record))
         try:
-            read = open_record(path, shape)
+            read = open_record(path, experiment.record_shape)
         except DataFileError as error:
             assert str(error).startswith(f"{path}: ")
             assert str(error).endswith("; delete it to run the trial again.")
             refused += 1
             continue
         try:
-            summary([read, copy.deepcopy(good[1])])
+            records = [read, copy.deepcopy(good[1])]
+            content = experiment.summary(records)
+            list(experiment.cells(content))
+            if name == "map/default" and any(record.get("picture") for record in records):
+                experiment.figure(content, records)  # of what is read; others draw their rows
         except Exception as error:
             pytest.fail(f"{key} of {name} was let through: {error!r}")
     assert refused > 20
@@ -97,5 +78,5 @@ def test_candidates_of_a_search_are_checked(tmp_path):
     ):
         path.write_text(json.dumps(good | {"candidates": candidates}))
         with pytest.raises(DataFileError) as caught:
-            open_record(path, search.RECORD)
+            open_record(path, Search.record_shape)
         assert f"{path}: {key} is" in str(caught.value)

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from openfate.errors import InputError, OpenFATEError
 from openfate.graph import Bipartite, Edges
 from openfate.table import MultiHot
-from openfate_lab.experiments import gaps
-from openfate_lab.experiments import generalization as study
-from openfate_lab.experiments.generalization import CELLS, sub_matrices
-from openfate_lab.experiments.theory_model import theory_model, train_theory_model
+from openfate_lab.experiments import Generalization, run
+from openfate_lab.experiments.generalization import CELLS, gap_rows, risks, sub_matrices
+from openfate_lab.experiments.runner import make_plans
+from openfate_lab.experiments.theory import theory_model, train_theory_model
 
 
-def plans(out, **changes):
-    arguments = {"model": "fate", "kept": [0.5], "folds": [2], "datasets": ["digits"], "trials": 1}
-    return study.make_plans(**(arguments | {"out": out, "changes": {"epochs": 1}} | changes))
+def digits(**changes):
+    small = {"kept": (0.5,), "folds": (2,), "datasets": ("digits",), "trials": 1, "epochs": 1}
+    return Generalization(**small | changes)
 
 
 def table(n_rows=40, n_fields=6, seed=0):
@@ -58,7 +58,7 @@ def test_risks_are_the_mean_over_sub_matrices_of_a_plain_forward():
     kept = torch.tensor([True, True, False, False, True, True])
     pair = sub_matrices(kept, fields, False, torch.Generator().manual_seed(0))
     graph = Bipartite.from_multihot(X)
-    found = study.risks(model, graph, {"train": (graph, y), "test": (graph, y)}, iter([pair, pair]))
+    found = risks(model, graph, {"train": (graph, y), "test": (graph, y)}, iter([pair, pair]))
     assert set(found) == set(CELLS)
     assert found["train_new"] == found["test_new"]
     dense = np.zeros((40, 12))
@@ -114,16 +114,16 @@ def test_a_step_size_that_diverges_is_said():
 
 @pytest.mark.parametrize("model", ["fate", "theory"])
 def test_a_trial_has_four_cells_for_each_way_of_hiding(tmp_path, model):
-    (plan,) = plans(tmp_path, model=model, steps=3)
-    record = study.run_trial(plan)
+    found = run(digits(model=model, steps=3), tmp_path, jobs=1)
+    (plan,) = make_plans(digits(model=model, steps=3), tmp_path)
+    record = plan.finished()
     assert list(record["results"]) == ["k_shot/16", "n_fold/2"][: 2 if model == "fate" else 1]
     result = record["results"]["k_shot/16"]
     assert result["n_units"] == 32
     assert result["score"] == result["cells"]["test_new"]["accuracy"]
-    assert plan.finished() is not None
-    paths = gaps.write_summary([plan])
-    content = json.loads(paths[0].read_text())
-    assert [path.name for path in paths[1:]] == ["generalization.png", "generalization.svg"]
+    content = json.loads(found.files[0].read_text())
+    assert [p.name for p in found.files[1:]] == ["generalization.png", "generalization.svg"]
+    assert found.folder.name == ("fate-epochs=1" if model == "fate" else "theory-epochs=1")
     assert {row["gap"] for row in content["rows"]} == {"rows", "features", "both"}
     (bound,) = content["bounds"]
     assert (bound["d"], bound["k"]) == (32, 16)
@@ -137,7 +137,7 @@ def test_a_gap_is_positive_where_the_model_does_worse():
     result = {"n_units": 4, "hidden_share": 0.5, "cells": cells, "seconds": 1.0}
     record = {"dataset": "gene", "observed": 0.5, "model": "fate"}
     records = [record | {"seed": seed, "results": {"k_shot/2": result}} for seed in range(3)]
-    rows = {(row["gap"], row["metric"]): row for row in gaps.gap_rows(records)}
+    rows = {(row["gap"], row["metric"]): row for row in gap_rows(records)}
     assert rows["both", "log_loss"]["mean"] == pytest.approx(0.4)
     assert rows["both", "accuracy"]["mean"] == pytest.approx(0.2)
     assert rows["rows", "accuracy"]["mean"] == 0
@@ -147,14 +147,14 @@ def test_a_gap_is_positive_where_the_model_does_worse():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "theories"}, "Did you mean theory?"),
-        ({"kept": [0.0]}, "--kept 0.0: a share lies above 0 and up to 1, such as 0.5."),
-        ({"kept": [], "folds": []}, "--kept and --folds is empty"),
-        ({"lr": 0.0}, "--lr 0.0: choose a number above 0."),
+        ({"model": "theories"}, "Did you mean 'theory'?"),
+        ({"kept": (0.0,)}, "kept=0.0: a share lies above 0 and up to 1, such as 0.5."),
+        ({"kept": (), "folds": ()}, "kept and folds is empty"),
+        ({"lr": 0.0}, "lr=0.0: choose a number above 0."),
     ],
 )
 def test_senseless_studies_are_refused_before_anything_is_written(tmp_path, changes, message):
     with pytest.raises(InputError) as caught:
-        plans(tmp_path, **changes)
+        make_plans(digits(**changes), tmp_path)
     assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []

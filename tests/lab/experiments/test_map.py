@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from openfate.errors import InputError
-from openfate_lab.experiments import map as picture
-from openfate_lab.experiments.map import METHODS, measure
+from openfate_lab.experiments import Map, run
+from openfate_lab.experiments.map import MEASURES, METHODS, measure
+from openfate_lab.experiments.runner import make_plans
 
 
 @pytest.fixture
@@ -13,9 +14,8 @@ def rng():
     return np.random.default_rng(5)
 
 
-def plans(out, **changes):
-    arguments = {"datasets": ["digits"], "observed": [0.5], "trials": 1, "out": out}
-    return picture.make_plans(**(arguments | {"changes": {"epochs": 1}} | changes))
+def digits(**changes):
+    return Map(**{"datasets": ("digits",), "trials": 1, "epochs": 1} | changes)
 
 
 def test_energy_and_agreement_are_their_double_loops(rng):
@@ -70,8 +70,11 @@ def test_a_line_in_the_root_of_the_frequency_has_one_dimension_and_nothing_else(
 
 
 def test_a_trial_measures_every_method_and_keeps_the_picture_of_the_first_seed(tmp_path):
-    first, second = plans(tmp_path, trials=2, perplexity=10.0)
-    record = picture.run_trial(first)
+    found = run(digits(trials=2, perplexity=10.0), tmp_path, jobs=2)
+    assert [path.name for path in found.files] == ["summary.json", "map.png", "map.svg"]
+    assert len(found.content["rows"]) == len(METHODS) * len(MEASURES)
+    first, second = make_plans(digits(trials=2, perplexity=10.0), tmp_path)
+    record = json.loads(first.path.read_text())
     assert list(record["results"]) == list(METHODS)
     oracle = record["results"]["oracle"]["measures"]
     assert oracle["agreement"] == pytest.approx(1)
@@ -79,24 +82,23 @@ def test_a_trial_measures_every_method_and_keeps_the_picture_of_the_first_seed(t
     assert record["results"]["average"]["measures"]["dimensions"] == 0
     points = record["picture"]["points"]["fate"]
     assert len(points["x"]) == sum(record["features"].values())
-    assert not second.drawn
+    assert "picture" not in json.loads(second.path.read_text())
     assert first.finished() is not None
-    (other,) = plans(tmp_path, perplexity=20.0)
+    (other,) = make_plans(digits(perplexity=20.0), tmp_path)
     assert other.finished() is None  # its picture is another one
-    paths = picture.write_summary([first])
-    assert [path.name for path in paths] == ["summary.json", "map.png", "map.svg"]
-    rows = json.loads(paths[0].read_text())["rows"]
-    assert len(rows) == len(METHODS) * len(picture.MEASURES)
+    again = other.experiment.run_trial(other)
+    assert again["picture"]["perplexity"] == 20.0
+    assert again["results"]["knn"] == record["results"]["knn"]  # not measured again
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"perplexity": 0.5}, "--perplexity 0.5: choose a number from 1 up, such as 30."),
-        ({"seed": -1}, "--seed -1: choose a whole number from 0 to 2^31."),
+        ({"perplexity": 0.5}, "perplexity=0.5: choose a number from 1 up."),
+        ({"seed": -1}, "seed=-1: choose an integer from 0 to 2^31."),
     ],
 )
 def test_senseless_pictures_are_refused(tmp_path, changes, message):
     with pytest.raises(InputError) as caught:
-        plans(tmp_path, **changes)
+        make_plans(digits(**changes), tmp_path)
     assert str(caught.value) == message

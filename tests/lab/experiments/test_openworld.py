@@ -9,19 +9,14 @@ import pytest
 
 from openfate.errors import InputError, OpenFATEError
 from openfate.table import MultiHot
-from openfate_lab.data.datasets import Dataset
+from openfate_lab.data import Dataset
 from openfate_lab.experiments import bases
 from openfate_lab.experiments.bases import fit_base
-from openfate_lab.experiments.openworld import (
-    gap_closed,
-    make_plans,
-    run_trial,
-    summary,
-    write_summary,
-)
-from openfate_lab.experiments.present import gap_plot
-from openfate_lab.experiments.streaming import Stream, StreamPlan, parse_delay, summarise
+from openfate_lab.experiments.openworld import OpenWorld, gap_closed, gap_plot
+from openfate_lab.experiments.runner import make_plans, run
+from openfate_lab.experiments.streaming import Stream, Streams, parse_delay
 
+FLIGHTS = {"datasets": ("flights",), "methods": "all"}
 LOGISTIC = ("logistic_drop", "logistic_evidence", "logistic_oracle")
 
 
@@ -31,9 +26,18 @@ def one_penalty(monkeypatch):
     monkeypatch.setattr("openfate_lab.experiments.open_methods.N_DRAWS", 2)
 
 
-def plans(out, **changes):
-    arguments = {"datasets": ["digits"], "observed": [0.3], "methods": LOGISTIC, "trials": 1}
-    return make_plans(**arguments | {"out": out} | changes)
+def digits(**changes):
+    small = {"datasets": ("digits",), "observed": (0.3,), "methods": LOGISTIC, "trials": 1}
+    return OpenWorld(**small | changes)
+
+
+def plan(out, **changes):
+    (only,) = make_plans(digits(**changes), out)
+    return only
+
+
+def run_trial(plan):
+    return plan.experiment.run_trial(plan)
 
 
 def record(seed, observed=0.3, **scores):
@@ -42,9 +46,9 @@ def record(seed, observed=0.3, **scores):
 
 
 def test_a_trial_says_what_was_decided_and_why(tmp_path):
-    (plan,) = plans(tmp_path)
-    results = run_trial(plan)["results"]
-    written = json.loads(plan.path.read_text())
+    own = plan(tmp_path)
+    results = run_trial(own)["results"]
+    written = json.loads(own.path.read_text())
     assert written["results"] == results
     assert set(results) == set(LOGISTIC)
     decision = results["logistic_evidence"]["decision"]
@@ -55,10 +59,10 @@ def test_a_trial_says_what_was_decided_and_why(tmp_path):
 
 
 def test_a_finished_trial_is_not_run_again(tmp_path):
-    (plan,) = plans(tmp_path, methods=["logistic_drop"])
-    first = run_trial(plan)
-    assert plan.finished() == first
-    (wider,) = plans(tmp_path, methods=["logistic_drop", "logistic_oracle"])
+    own = plan(tmp_path, methods=("logistic_drop",))
+    first = run_trial(own)
+    assert own.finished() == first
+    wider = plan(tmp_path, methods=("logistic_drop", "logistic_oracle"))
     assert wider.finished() is None
     assert run_trial(wider)["results"]["logistic_drop"] == first["results"]["logistic_drop"]
 
@@ -88,13 +92,13 @@ def test_a_small_or_noisy_loss_is_no_harm():
 
 
 def test_summary_and_figure_stand_beside_the_trials(tmp_path):
-    all_plans = plans(tmp_path)
-    records = [run_trial(plan) for plan in all_plans]
-    paths = write_summary(all_plans)
-    assert [path.name for path in paths] == ["summary.json", "openworld.png", "openworld.svg"]
-    content = json.loads(paths[0].read_text())
-    assert content["rows"] == summary(all_plans, records)["rows"]
+    run_trial(plan(tmp_path))
+    found = run(digits(), tmp_path)
+    assert [path.name for path in found.files] == ["summary.json", "openworld.png", "openworld.svg"]
+    content = json.loads(found.files[0].read_text())
+    assert content["rows"] == found.content["rows"]
     assert content["gap_closed"]["pooled"][0]["base"] == "logistic"
+    assert "of the gap closed (1 cells, 1 trials)" in found.experiment.remarks(content)[0]
 
 
 def test_a_gap_that_is_noise_has_no_bar():
@@ -131,19 +135,20 @@ def test_a_base_that_is_not_installed_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"datasets": []}, "--datasets is empty: name one or more."),
-        ({"datasets": ["digits", "flights"]}, "--datasets flights is in time order and digits is"),
-        ({"methods": ["lightgbm_drops"]}, "Did you mean lightgbm_drop?"),
-        ({"methods": ["late_labels"]}, "--methods late_labels: unknown"),
-        ({"datasets": ["flights"]}, "--methods logistic_drop: unknown; choose from drop, evide"),
-        ({"datasets": ["flights"], "methods": None, "base": "ridge"}, "--base ridge: unknown"),
-        ({"novelty": "rows"}, "--novelty rows: unknown; choose from values, columns."),
-        ({"datasets": ["flights"], "methods": None, "label_delay": "soon"}, "--label-delay soon"),
+        ({"datasets": ()}, "datasets is empty: name one or more."),
+        ({"datasets": ("digits", "flights")}, "'flights' is in time order and 'digits' is not"),
+        ({"methods": ("lightgbm_drops",)}, "Did you mean 'lightgbm_drop'?"),
+        ({"methods": ("late_labels",)}, "methods: 'late_labels' is unknown"),
+        ({"datasets": ("flights",)}, "methods: 'logistic_drop' is unknown; choose from drop, evid"),
+        ({**FLIGHTS, "base": "ridge"}, "base: 'ridge' is unknown"),
+        ({"novelty": "rows"}, "novelty: 'rows' is unknown; choose from values, columns."),
+        ({**FLIGHTS, "label_delay": "soon"}, "label_delay='soon': give a number and a unit"),
+        ({**FLIGHTS, "min_rows": 0}, "min_rows=0: choose a number from 1 up."),
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_written(tmp_path, changes, message):
     with pytest.raises(InputError) as caught:
-        plans(tmp_path, **changes)
+        make_plans(digits(**changes), tmp_path)
     assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -215,14 +220,16 @@ def test_data_without_times_cannot_stream():
 
 def test_a_stream_is_recorded_and_summed_up(tmp_path, monkeypatch):
     monkeypatch.setattr("openfate_lab.experiments.streaming._load", lambda name, data: log())
-    plan = StreamPlan("flights", ("drop", "late_labels"), tmp_path, None, "logistic", 20.0)
-    record = run_trial(plan)
-    assert plan.finished() == record
-    drop, late = summarise([record])
+    logs = Streams(("flights",), ("drop", "late_labels"), "logistic", "20s")
+    (own,) = make_plans(logs, tmp_path)
+    record = run_trial(own)
+    assert own.finished() == record
+    found = run(logs, tmp_path)
+    drop, late = found.content["rows"]
     assert (drop["lift"], drop["method"], drop["base"]) == (0.0, "drop", "logistic")
     assert late["lift"] == pytest.approx(late["mean"] - drop["mean"])
-    (path,) = write_summary([plan])
-    assert json.loads(path.read_text())["rows"] == [drop, late]
+    assert found.files == [tmp_path / "stream" / "summary.json"]
+    assert json.loads(found.files[0].read_text())["rows"] == [drop, late]
 
 
 def test_the_command_prints_rows_and_gaps_as_json(tmp_path):

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from openfate.cli import make_app
 from openfate.errors import DataFileError, InputError
-from openfate_lab.experiments.runner import only_writer
-from openfate_lab.experiments.scalability import fit_lines, read_measured, write_report
+from openfate_lab.experiments.runner import only_writer, run
+from openfate_lab.experiments.scalability import Scalability, fit_lines, read_measured
 from openfate_lab.report import build
 
 
@@ -60,20 +60,29 @@ def test_two_points_are_no_line():
     assert fit_lines(few) == []
 
 
+def scale_file(folder, **about):
+    path = folder / "scale.json"
+    path.write_text(json.dumps({**about, "rows": rows()}))
+    return path
+
+
 def test_the_report_holds_the_lines_and_what_they_were_fitted_to(tmp_path):
-    measured = {"machine": "a machine", "rows": rows()}
-    paths = write_report(measured, tmp_path / "new", "a command")
-    assert [path.suffix for path in paths] == [".json", ".png", ".svg"]
-    report = json.loads(paths[0].read_text())
-    assert report["measured"] == measured and report["rows"] == fit_lines(rows())
-    assert all(path.stat().st_size > 1000 for path in paths)
+    path = scale_file(tmp_path, machine="a machine")
+    found = run(Scalability(path), tmp_path / "new", command="a command")
+    assert [path.name.split(".")[1] for path in found.files] == ["json", "png", "svg"]
+    report = json.loads(found.files[0].read_text())
+    assert report["measured"] == json.loads(path.read_text()) and report["rows"] == fit_lines(
+        rows()
+    )
+    assert (report["command"], report["machine"]) == ("a command", "a machine")
+    assert all(path.stat().st_size > 1000 for path in found.files)
 
 
 def test_both_machines_are_on_the_report_s_page(tmp_path):
     for machine in ("cpu", "gpu"):
-        measured = {"machine": machine, "rows": rows()}
-        write_report(measured, tmp_path / "scalability" / machine, "a command")
-    sections = [s for s in build([tmp_path]).sections if s.topic == "Scalability"]
+        path = scale_file(tmp_path, machine=machine)
+        run(Scalability(path), tmp_path / "results" / "scalability" / machine)
+    sections = [s for s in build([tmp_path / "results"]).sections if s.topic == "Scalability"]
     assert [section.about["machine"] for section in sections] == ["cpu", "gpu"]
     assert all(len(section.figures) == 1 and section.tables[0].rows for section in sections)
 
@@ -97,8 +106,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 
 
 def test_the_command_prints_the_lines_as_json(tmp_path):
-    path = tmp_path / "scale.json"
-    path.write_text(json.dumps({"machine": "a machine", "rows": rows()}))
+    path = scale_file(tmp_path)
     words = ["experiment", "scalability", "--measured", str(path), "--out", str(tmp_path), "--json"]
     done = CliRunner().invoke(make_app(), words)
     assert done.exit_code == 0, done.output
@@ -124,12 +132,11 @@ def test_a_place_that_cannot_hold_results_is_refused_before_measuring(tmp_path, 
 
 
 def test_a_second_run_into_the_same_folder_is_refused(tmp_path):
-    path = tmp_path / "scale.json"
-    path.write_text(json.dumps({"rows": rows()}))
+    path = scale_file(tmp_path)
     words = ["experiment", "scalability", "--measured", str(path), "--out", str(tmp_path / "out")]
     with only_writer(tmp_path / "out"):
         done = CliRunner().invoke(make_app(), words)
-    assert "another run is writing" in str(done.exception)
+    assert "another process is writing" in str(done.exception)
     assert CliRunner().invoke(make_app(), words).exit_code == 0
 
 

@@ -97,7 +97,7 @@ def test_the_convex_bound_at_an_effective_number_of_sub_matrices():
     ("changes", "message"),
     [
         ({"k": 25}, "k and d are 25 and 24: the first is a part of the second."),
-        ({"T": 0}, "T=0: choose a whole number from 1 to 10^12."),
+        ({"T": 0}, "T=0: choose an integer from 1 to 10^12."),
         ({"lr": 0.0}, "lr=0.0: choose a number from 1e-12 to 1e12."),
         ({"delta": 1.0}, "delta=1.0: choose a probability between 0 and 1."),
         ({"N": 100}, "N=100, B=None: give both, or neither for full batches."),

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from openfate.errors import InputError
-from openfate_lab.experiments.runner import only_writer
-from openfate_lab.experiments.uci import METHODS, make_plans, run_trial, write_summary
+from openfate_lab.experiments import UCI, run
+from openfate_lab.experiments.runner import make_plans
+from openfate_lab.experiments.uci_methods import METHODS
 
 COMMAND = [
     sys.executable, "-c", "from openfate.cli import main; main()", "experiment", "uci",
@@ -18,10 +19,17 @@ COMMAND = [
 ]  # fmt: skip
 
 
+def digits(**changes):
+    small = {"datasets": ("digits",), "observed": (0.5,), "methods": ("base", "fate")}
+    return UCI(**small | {"trials": 2, "epochs": 2} | changes)
+
+
 def plans(out, **changes):
-    arguments = {"datasets": ["digits"], "observed": [0.5], "methods": ["base", "fate"]}
-    arguments |= {"trials": 2, "out": out, "changes": {"epochs": 2}, **changes}
-    return make_plans(**arguments)
+    return make_plans(digits(**changes), out)
+
+
+def run_trial(plan):
+    return plan.experiment.run_trial(plan)
 
 
 def without_seconds(rows):
@@ -29,7 +37,7 @@ def without_seconds(rows):
 
 
 def test_a_trial_records_all_that_its_numbers_depend_on(tmp_path):
-    (plan,) = plans(tmp_path, trials=1, command="openfate experiment uci")
+    (plan,) = make_plans(digits(trials=1), tmp_path, command="openfate experiment uci")
     run_trial(plan)
     record = json.loads(plan.path.read_text())
     assert record["settings"]["epochs"] == 2
@@ -62,7 +70,7 @@ def test_a_record_from_before_a_setting_was_added_counts_as_its_default(tmp_path
 
 def test_other_settings_go_to_another_folder(tmp_path):
     (plan,) = plans(tmp_path, trials=1)
-    (other,) = plans(tmp_path, trials=1, changes={"epochs": 2, "drop_edge": 0.2})
+    (other,) = plans(tmp_path, trials=1, set={"drop_edge": 0.2})
     (reference,) = plans(tmp_path, trials=1, compat="reference", novelty="columns")
     assert plan.folder.name == "default-epochs=2"
     assert other.folder.name == "default-drop_edge=0.2-epochs=2"
@@ -78,20 +86,22 @@ def test_a_record_of_other_data_is_refused(tmp_path):
 
 
 def test_one_split_for_all_trials_separates_the_spread_of_inits(tmp_path):
-    records = [run_trial(plan) for plan in plans(tmp_path, split_seed=7, methods=["base"])]
+    records = [run_trial(plan) for plan in plans(tmp_path, split_seed=7, methods=("base",))]
     assert records[0]["split"] == records[1]["split"]
     assert records[0]["results"]["base"]["score"] != records[1]["results"]["base"]["score"]
 
 
 def test_summary_and_plots_stand_beside_the_trials(tmp_path):
-    all_plans = plans(tmp_path, observed=[0.4, 0.6])
-    for plan in all_plans:
-        run_trial(plan)
-    paths = write_summary(all_plans[:1])  # a smaller run does not shrink what is there
-    assert [path.name for path in paths] == ["summary.json", "uci.png", "uci.svg"]
-    assert len(json.loads(paths[0].read_text())["rows"]) == 4
-    before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write_summary(all_plans)] == before
+    files = run(digits(observed=(0.4, 0.6)), tmp_path, jobs=1).files
+    assert [path.name for path in files] == ["summary.json", "uci.png", "uci.svg"]
+    rows = json.loads(files[0].read_text())["rows"]
+    assert len(rows) == 4
+    before = [path.read_bytes() for path in files[1:]]
+    smaller = run(digits(observed=(0.4,), methods=("base",), trials=1), tmp_path)
+    assert [row["method"] for row in smaller.content["rows"]] == ["base"]
+    assert smaller.files == files  # a smaller run does not shrink what is there
+    assert json.loads(files[0].read_text())["rows"] == rows
+    assert [path.read_bytes() for path in files[1:]] == before
 
 
 def test_a_killed_run_goes_on_to_the_table_of_an_uninterrupted_one(tmp_path):
@@ -125,15 +135,17 @@ def test_a_killed_run_goes_on_to_the_table_of_an_uninterrupted_one(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"datasets": []}, "--datasets is empty: name one or more."),
-        ({"methods": ["fates"]}, "Did you mean fate?"),
-        ({"novelty": "rows"}, "--novelty rows: unknown; choose from values, columns."),
-        ({"compat": "code"}, "--compat code: unknown; choose from paper, reference."),
-        ({"observed": [1.5]}, "1.5"),
-        ({"split_seed": -1}, "--split-seed -1"),
-        ({"changes": {"left_out": 2.0}}, "left_out=2.0: choose a number from 0 to 1."),
-        ({"changes": {"n_draws": 0}}, "n_draws=0: choose a whole number from 1 up."),
-        ({"datasets": ["digit"]}, "digits"),
+        ({"datasets": ()}, "datasets is empty: name one or more."),
+        ({"methods": ("fates",)}, "Did you mean 'fate'?"),
+        ({"novelty": "rows"}, "novelty: 'rows' is unknown; choose from values, columns."),
+        ({"compat": "code"}, "compat: 'code' is unknown; choose from paper, reference."),
+        ({"observed": (1.5,)}, "observed=1.5: a share lies between 0 and 1, such as 0.5."),
+        ({"observed": ()}, "observed is empty: give one share or more."),
+        ({"split_seed": -1}, "split_seed=-1"),
+        ({"set": {"left_out": 2.0}}, "left_out=2.0: choose a number from 0 to 1."),
+        ({"set": {"n_draws": 0}}, "n_draws=0: choose"),
+        ({"set": {"n_drawz": 1}}, "set: 'n_drawz' is unknown"),
+        ({"datasets": ("digit",)}, "digits"),
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_written(tmp_path, changes, message):
@@ -143,30 +155,10 @@ def test_bad_plans_are_refused_before_anything_is_written(tmp_path, changes, mes
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
-    with only_writer(tmp_path), pytest.raises(InputError, match="another run is writing to"):
-        with only_writer(tmp_path):
-            pass
-    with only_writer(tmp_path):  # free again
-        pass
-
-
-def test_what_a_killed_run_left_half_written_is_swept(tmp_path):
-    stray = tmp_path / "gene" / f".trial.json.{'0' * 32}"
-    stray.parent.mkdir()
-    stray.touch()
-    with only_writer(tmp_path):
-        assert not stray.exists()
-
-
 def test_settings_are_changed_after_compat(tmp_path):
-    (plan,) = plans(tmp_path, trials=1, compat="reference", changes={"accumulate_backbone": False})
-    assert not plan.settings.accumulate_backbone
-    assert plan.settings.reference_folds
+    (plan,) = plans(
+        tmp_path, trials=1, compat="reference", epochs=200, set={"accumulate_backbone": False}
+    )
+    assert not plan.experiment.settings.accumulate_backbone
+    assert plan.experiment.settings.reference_folds
     assert plan.folder.name == "reference-accumulate_backbone=false"
-
-
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
-    (tmp_path / "out").touch()
-    with pytest.raises(InputError, match="is a file: choose a folder"):
-        plans(tmp_path / "out")

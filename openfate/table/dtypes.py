@@ -1,0 +1,158 @@
+"""What the cells of a text file are: the type of a column, and its cells as values of a type.
+
+A type is that of the whole file, never of a piece of it: each cell has one, and a column's is the
+least that holds them all (integer < real, date < time, everything < text).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from openfate.table.frame import text_of
+
+__all__ = ["as_type", "canonical", "join_types", "named_type", "plain_types", "type_of"]
+
+# What a cell must look like.  "01" and numbers beyond 64 bits are text: their digits are a name.
+_INTEGER = "^-?(0|[1-9][0-9]*)$"
+_REAL = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^(?i:nan|[+-]?inf)$"
+_DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
+_ZONE = "(Z|[+-][0-9]{2}:?[0-9]{2})$"
+_UTC = pl.Datetime("us", "UTC")
+_PATTERNS: dict[pl.DataType, str] = {  # the narrower type first
+    pl.Boolean(): "^(?i:true|false)$",
+    pl.Int64(): _INTEGER,
+    pl.Float64(): _REAL,
+    pl.Date(): _DATE,
+    pl.Datetime("us"): f"{_DATE}|{_TIME}$",
+    _UTC: _TIME + _ZONE,
+}
+_NAMES: dict[str, pl.DataType] = {
+    str(dtype): dtype for dtype in (pl.Null(), *_PATTERNS, pl.String())
+}
+_WIDER = {
+    (pl.Int64(), pl.Float64()): pl.Float64(),
+    (pl.Date(), pl.Datetime("us")): pl.Datetime("us"),
+}
+
+
+def type_of(text: pl.Series) -> pl.DataType:
+    """Give the least type that holds every cell.
+
+    Examples
+    --------
+    >>> type_of(pl.Series(["1", None, "2.5"])), type_of(pl.Series(["01"]))
+    (Float64, String)
+    """
+    values = text.drop_nulls().unique()
+    if not len(values):
+        return pl.Null()
+    return next((dtype for dtype in _PATTERNS if _fits(values, dtype).all()), pl.String())
+
+
+def join_types(one: pl.DataType, other: pl.DataType) -> pl.DataType:
+    """Give the least type that holds the cells of both.
+
+    Examples
+    --------
+    >>> join_types(pl.Int64(), pl.Float64()), join_types(pl.Int64(), pl.Boolean())
+    (Float64, String)
+    """
+    if one == other or other == pl.Null:
+        return one
+    if one == pl.Null:
+        return other
+    return _WIDER.get((one, other)) or _WIDER.get((other, one)) or pl.String()
+
+
+def plain_types(types: Mapping[str, pl.DataType]) -> dict[str, str]:
+    """Write the types of columns as a text file would have them, for JSON and for `RowFile`.
+
+    Examples
+    --------
+    >>> plain_types({"age": pl.Int8(), "job": pl.Categorical()})
+    {'age': 'Int64', 'job': 'String'}
+    """
+    return {name: str(_plain(dtype)) for name, dtype in types.items()}
+
+
+def named_type(name: str) -> pl.DataType:
+    """Give the type of a name that `plain_types` wrote.
+
+    Examples
+    --------
+    >>> named_type("Int64")
+    Int64
+    """
+    return _NAMES.get(name, pl.String())
+
+
+def _plain(dtype: pl.DataType) -> pl.DataType:
+    if dtype.is_integer():
+        return pl.Int64()
+    if dtype.is_float() or dtype.is_decimal():
+        return pl.Float64()
+    if isinstance(dtype, pl.Datetime):
+        return pl.Datetime("us", "UTC" if dtype.time_zone else None)
+    return dtype if str(dtype) in _NAMES else pl.String()
+
+
+def as_type(text: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Read the cells as values of `dtype`, null where one is none.
+
+    Examples
+    --------
+    >>> as_type(pl.Series(["1.5", "late"]), pl.Float64()).to_list()
+    [1.5, None]
+    """
+    if dtype == pl.Boolean:
+        return text.str.to_lowercase() == "true"
+    if dtype == pl.Date:
+        return text.str.to_date("%Y-%m-%d", strict=False)
+    if dtype == pl.Datetime:
+        return _times(text, dtype == _UTC)
+    return text.cast(dtype, strict=False)
+
+
+def canonical(text: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Write the cells that are values of `dtype` as its values are written, and leave the others.
+
+    A column of numbers that meets a word becomes text; its 517.0 must still be 517.
+
+    Examples
+    --------
+    >>> canonical(pl.Series(["517.0", "late", None]), pl.Float64()).to_list()
+    ['517', 'late', None]
+    """
+    return text_of(as_type(text, dtype), text.name).zip_with(_fits(text, dtype), text)
+
+
+def _fits(text: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Which cells are values of the type; a missing one is of every type."""
+    looks = text.str.contains(_PATTERNS[dtype])
+    if not looks.any():
+        return looks.fill_null(True)
+    is_value = looks & as_type(text, dtype).is_not_null()
+    if dtype == pl.Float64:  # an integer beyond 64 bits is a name
+        is_value &= ~text.str.contains(_INTEGER) | text.cast(pl.Int64, strict=False).is_not_null()
+    return is_value.fill_null(True)
+
+
+def _times(text: pl.Series, zoned: bool) -> pl.Series:
+    """ISO times, with the zone's offset or without; without seconds and alone a date too."""
+    plain = text.str.replace("T", " ", literal=True)
+    if zoned:
+        plain = plain.str.replace("Z$", "+00:00").str.replace("([+-][0-9]{2})([0-9]{2})$", "$1:$2")
+    zone = "%:z" if zoned else ""
+    formats = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", *([] if zoned else ["%Y-%m-%d"])]
+    time_zone = "UTC" if zoned else None
+    return pl.DataFrame({text.name: plain}).select(
+        pl.coalesce(
+            pl.col(text.name).str.to_datetime(
+                form + zone, time_unit="us", time_zone=time_zone, strict=False
+            )
+            for form in formats
+        )
+    )[text.name]

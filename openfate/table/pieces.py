@@ -1,0 +1,145 @@
+"""Batches of rows that lie in pieces (shards on disk, blocks that are drawn), read ahead.
+
+B rows of a batch, d fields.  Numpy alone.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import index
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from openfate.errors import InputError
+from openfate.seeds import checked_seed
+
+__all__ = ["Batch", "batches_of", "read_ahead"]
+
+T = TypeVar("T")
+
+Batch = tuple[NDArray[np.int32], NDArray[np.float32]]  # (B, d) ids and (B,) labels
+
+
+def batches_of(
+    sizes: Sequence[int],
+    load: Callable[[int], Batch],
+    batch_rows: int,
+    seed: int | None = None,
+    skip_batches: int = 0,
+) -> Iterator[Batch]:
+    """Iterate over the rows of numbered pieces in batches of equal size but for the last.
+
+    Parameters
+    ----------
+    sizes
+        The rows of each piece.
+    load
+        Gives a piece by its number; called only for pieces with rows that are asked for.
+    batch_rows
+        B.
+    seed
+        None keeps the order; a seed mixes the pieces and the rows inside each.
+    skip_batches
+        Leave out the first batches; the others are what they would be.
+
+    Examples
+    --------
+    >>> rows = np.arange(10, dtype=np.int32)[:, None]
+    >>> pieces = [(rows[:6], rows[:6, 0] / 10), (rows[6:], rows[6:, 0] / 10)]
+    >>> [ids.ravel().tolist() for ids, _ in batches_of([6, 4], pieces.__getitem__, 4)]
+    [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    >>> [len(y) for _, y in batches_of([6, 4], pieces.__getitem__, 4, seed=1, skip_batches=1)]
+    [4, 2]
+    """
+    size, skipped = index(batch_rows), index(skip_batches)
+    if size < 1 or skipped < 0:
+        raise InputError(
+            f"batch_rows={batch_rows}, skip_batches={skip_batches}: give 1 or more, 0 or more."
+        )
+    checked = None if seed is None else checked_seed(seed)
+    return _batches(sizes, load, size, checked, skipped * size)
+
+
+def _batches(
+    sizes: Sequence[int],
+    load: Callable[[int], Batch],
+    size: int,
+    seed: int | None,
+    skipped: int,
+) -> Iterator[Batch]:
+    numbers = np.arange(len(sizes))
+    if seed is not None:
+        numbers = np.random.default_rng([seed, 0]).permutation(len(sizes))
+    left: list[Batch] = []  # what does not fill a batch yet
+    for number in numbers.tolist():
+        if skipped >= sizes[number]:
+            skipped -= sizes[number]
+            continue
+        ids, y = load(number)
+        if seed is not None:
+            order = np.random.default_rng([seed, 1, number]).permutation(len(y))
+            ids, y = ids[order], y[order]
+        left.append((ids[skipped:], y[skipped:]))
+        skipped = 0
+        n_left = sum(len(labels) for _, labels in left)
+        if n_left < size:
+            continue
+        ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
+        whole = n_left - n_left % size
+        for at in range(0, whole, size):
+            yield ids[at : at + size], y[at : at + size]
+        left = [(ids[whole:], y[whole:])]
+    if sum(len(labels) for _, labels in left):
+        ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
+        yield ids, y
+
+
+def read_ahead(items: Iterable[T], n_ahead: int = 2) -> Iterator[T]:
+    """The same items, of which a thread fetches up to `n_ahead` before they are asked for.
+
+    An exception of `items` is raised where its item would have come.  The thread ends with the
+    iterator: also when it is closed, or no longer referred to, half-way.
+
+    Examples
+    --------
+    >>> list(read_ahead(range(3)))
+    [0, 1, 2]
+    """
+    # WHY: the thread waits with a time limit, so that it notices that nobody reads any more.
+    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(n_ahead)
+    closed = threading.Event()
+
+    def put(item: T | None, end: BaseException | None) -> None:
+        while not closed.is_set():
+            try:
+                return ready.put((item, end), timeout=0.1)
+            except queue.Full:
+                continue
+
+    def fetch() -> None:
+        try:
+            for item in items:
+                put(item, None)
+                if closed.is_set():
+                    return
+            put(None, StopIteration())
+        except BaseException as error:
+            put(None, error)
+
+    thread = threading.Thread(target=fetch, daemon=True, name="openfate-read-ahead")
+    thread.start()
+    try:
+        while True:
+            item, end = ready.get()
+            if isinstance(end, StopIteration):
+                return
+            if end is not None:
+                raise end
+            yield item  # type: ignore[misc]
+    finally:
+        closed.set()
+        thread.join()
