@@ -465,7 +465,7 @@ def test_bench_needs_only_torch_and_numpy():
         "for name in ('polars', 'narwhals', 'typer', 'rich', 'matplotlib', 'sklearn'):\n"
         "    sys.modules[name] = None\n"
         "import openfate_lab.bench.command, openfate_lab.bench.epoch, openfate.models.baselines\n"
-        "from openfate_lab.data.synthetic import SyntheticStream\n"
+        "from openfate_lab.data import SyntheticStream\n"
         "from openfate import FATE, train\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

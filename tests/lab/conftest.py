@@ -1,1 +1,0 @@
-"""Its place makes `report.folders` importable (pytest's `prepend` mode)."""
