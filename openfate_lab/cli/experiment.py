@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import shlex
 import sys
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from openfate.cli import Json, names_in, stderr
+from openfate.cli import Answer, Parameter, make_command, names_in, read_signature, stderr
 from openfate.errors import InputError
 from openfate_lab import experiments
-from openfate_lab.cli.signature import flag_of, read_flag, read_signature, shown_default
 
 if TYPE_CHECKING:
     from openfate_lab.experiments.runner import Experiment, Outcome
 
 __all__ = ["add_experiments", "read_settings"]
 
-_COMMON = {
-    "data": Annotated[str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")],
-    "jobs": Annotated[int | None, typer.Option(min=1, help="Processes [default: the cores].")],
-}
+_COMMON = (
+    Parameter("data", str | None, None, "Folder of the data [env: OPENFATE_DATA]."),
+    Parameter("jobs", int | None, None, "Processes [default: the cores]."),
+)
 
 
 def add_experiments(app: typer.Typer) -> None:
@@ -40,38 +37,23 @@ def add_experiments(app: typer.Typer) -> None:
 
 
 def _make_command(name: str) -> Callable[..., None]:
-    summary, parameters = read_signature(f"openfate_lab.experiments.{name.lower()}:{name}")
+    signature = read_signature(f"openfate_lab.experiments.{name.lower()}:{name}")
+    flags = {parameter.name: parameter for parameter in signature.parameters}
+    if "set" in flags:  # `read_settings` knows what its values are
+        flags["set"] = replace(flags["set"], type=list[str], default=None)
+    out = Parameter("out", Path, Path("results") / name.lower(), "Folder of the results.")
+    common = _COMMON if "trials" in flags else ()
 
-    def command(out: Path, as_json: bool, **given: Any) -> None:
-        common = {flag: given.pop(flag) for flag in _COMMON if flag in given}
+    def run(out: Path, **given: Any) -> Answer:
+        options = {parameter.name: given.pop(parameter.name) for parameter in common}
         kind: type[Experiment] = getattr(experiments, name)
-        texts = given.pop("set", None)
-        settings = {p.name: read_flag(p, given[p.name]) for p in parameters if p.name in given}
-        if texts:
-            settings["set"] = read_settings(kind.settable(), texts)
-        _print(_run(kind(**settings), out, common), as_json)
+        if "set" in given:
+            given["set"] = read_settings(kind.settable(), given["set"] or [])
+        outcome = _run(kind(**given), out, options)
+        return outcome.to_json(), _describe(outcome)
 
-    hints = {p.name: flag_of(p) for p in parameters}
-    defaults: dict[str, Any] = {p.name: shown_default(p) for p in parameters}
-    hints |= {"out": Annotated[Path, typer.Option(help="Folder of the results.")]}
-    defaults["out"] = Path("results") / name.lower()
-    if "trials" in defaults:
-        hints |= _COMMON
-    hints["as_json"] = Json
-    command.__doc__ = summary
-    command.__annotations__ = hints
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                flag,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=hint,
-                default=defaults.get(flag, False if flag == "as_json" else None),
-            )
-            for flag, hint in hints.items()
-        ]
-    )
-    return command
+    parameters = (*flags.values(), out, *common)
+    return make_command(replace(signature, parameters=parameters), run)
 
 
 def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
@@ -113,16 +95,12 @@ def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
         stop()
 
 
-def _print(outcome: Outcome, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(outcome.to_json()))
-        return
-    from rich.console import Console
+def _describe(outcome: Outcome) -> Iterator[Any]:
+    from openfate_lab.experiments.display import make_tables
 
-    from openfate_lab.experiments.display import print_tables
-
-    print_tables(outcome.experiment.cells(outcome.content), Console())
-    print("\n".join([*outcome.experiment.remarks(outcome.content), *map(str, outcome.files)]))
+    yield from make_tables(outcome.experiment.cells(outcome.content))
+    yield from outcome.experiment.remarks(outcome.content)
+    yield from map(str, outcome.files)
 
 
 # ---- --set -------------------------------------------------------------------------------------
