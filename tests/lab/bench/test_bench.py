@@ -109,7 +109,7 @@ def test_a_result_is_written_under_a_name_of_its_own(quick, capsys, tmp_path):
 
 
 def test_a_bench_that_is_interrupted_is_one_line(monkeypatch, capsys):
-    def interrupted(*_):
+    def interrupted(**_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(bench, "bench_sides", interrupted)
@@ -304,7 +304,9 @@ def test_scale_measures_every_size_on_both_sides(quick, capsys):
 
 @pytest.mark.parametrize("text", ["1e5,x", "0", "2.5", "inf", ""])
 def test_sizes_that_are_no_whole_numbers_are_refused(text, capsys):
-    assert bench.main(["scale", "--rows", text]) == 2
+    with pytest.raises(SystemExit) as stop:
+        bench.main(["scale", "--rows", text])
+    assert stop.value.code == 2
     assert "give integers from 1" in capsys.readouterr().err
 
 
