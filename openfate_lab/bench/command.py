@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -132,22 +132,22 @@ def describe(result: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `python -m openfate_lab.bench`."""
-    options = _parser().parse_args(arguments)
+    given = vars(_parser().parse_args(arguments))
+    run, as_json, out = given.pop("run"), given.pop("json", False), given.pop("out", None)
     try:
-        if options.command == "memory":
-            torch.set_num_threads(options.threads)
-            return print_memory(options.case, options.bench, options.side)
-        record.check_out(options.out)
-        result = _measure(options)
-        if options.out is not None:
-            print(record.write_result(result, options.out), file=sys.stderr)
+        record.check_out(out)
+        result = run(**given)
+        if run is print_memory:
+            return int(result)
+        if out is not None:
+            print(record.write_result(result, out), file=sys.stderr)
     except OpenFATEError as error:
         print(f"openfate: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("openfate: interrupted; nothing was written.", file=sys.stderr)
         return 130
-    print(json.dumps(result) if options.json else _as_text(result))
+    print(json.dumps(result) if as_json else _as_text(result))
     return 0
 
 
@@ -157,71 +157,60 @@ def _as_text(result: dict[str, Any]) -> str:
     return describe_scale(result) if result["bench"] == "scale" else describe(result)
 
 
-def _measure(options: argparse.Namespace) -> dict[str, Any]:
-    if options.command == "scale":
-        rows, fields = _numbers("--rows", options.rows), _numbers("--fields", options.fields)
-        n = options.features
-        return bench_scale(rows, fields, options.device, n, options.repeats, options.threads)
-    if options.command == "epoch":
-        return bench_epoch(
-            options.rows, options.device, options.batch_rows, options.features, options.workers
-        )
-    cases = None if options.cases is None else options.cases.split(",")
-    bench = cast(Bench, options.command)
-    return bench_sides(bench, cases, options.repeats, options.threads, options.device)
-
-
-def _numbers(flag: str, text: str | None) -> list[int] | None:
+def _numbers(text: str) -> list[int]:
     """Integers with commas between them; 1e5 is one."""
-    if text is None:
-        return None
     try:
         numbers = [float(word) for word in text.split(",")]
         if all(n >= 1 and n == int(n) for n in numbers):
             return [int(n) for n in numbers]
     except (ValueError, OverflowError):
         pass
-    raise InputError(f"{flag} {text}: give integers from 1 with commas between them.")
+    raise argparse.ArgumentTypeError(f"{text!r}: give integers from 1 with commas between them.")
 
 
 def _parser() -> argparse.ArgumentParser:
+    """A flag's `dest` is the argument of the function that the command runs."""
     parser = argparse.ArgumentParser(prog="python -m openfate_lab.bench", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in [("train", "training"), ("infer", "prediction")]:
-        sides = commands.add_parser(name, help=f"{text}, ours against PyG")
-        sides.add_argument("--cases", help="names, comma-separated [default: all of the device]")
-        _add_sides(sides)
-    scale = commands.add_parser("scale", help="time and memory against rows and fields")
-    scale.add_argument("--rows", help="such as 1e5,2e5 [default: 1e3 .. 1e4, on a GPU 1e5 .. 1e6]")
-    scale.add_argument("--fields", help="such as 15,39 [default: 15 .. 39]")
-    scale.add_argument(
-        "--features", type=int, help="of 39 fields [default: 100,000, on a GPU 2,650,000]"
-    )
-    _add_sides(scale)
-    epoch = commands.add_parser("epoch", help="an epoch of FATE-NN over a synthetic click log")
-    epoch.add_argument("--rows", type=int, default=20_000_000, help=_DEFAULT)
-    epoch.add_argument("--batch-rows", type=int, default=100_000, help=_DEFAULT)
-    epoch.add_argument(
-        "--features", type=int, default=5_300_000, help=f"half of them observed {_DEFAULT}"
-    )
-    epoch.add_argument("--workers", type=int, help="processes that draw rows [default: the cores]")
-    _add_common(epoch, "cuda")
-    memory = commands.add_parser("memory", help="peak bytes of one side (used by the others)")
-    memory.add_argument("case", help="a name, or JSON")
-    memory.add_argument("bench", choices=("train", "infer"))
-    memory.add_argument("side", choices=("ours", "peer"))
-    memory.add_argument("--threads", type=int, default=1, help=_DEFAULT)
+    commands = parser.add_subparsers(required=True)
+
+    def add(name: str, run: Callable[..., object], text: str, **more: str) -> Callable[..., object]:
+        command = commands.add_parser(name, help=text)
+        command.set_defaults(run=run, **more)
+        return command.add_argument
+
+    def add_output(flag: Callable[..., object], device: str) -> None:
+        flag("--device", default=device, help=f"cpu or cuda {_DEFAULT}")
+        flag("--json", action="store_true", help="print JSON")
+        flag("--out", type=Path, help="a .json file, or a folder for one")
+
+    def add_sides(flag: Callable[..., object]) -> None:
+        flag("--repeats", type=int, default=5, help=f"rounds of both in turn {_DEFAULT}")
+        flag("--threads", type=int, default=1, help=f"of both sides {_DEFAULT}")
+        add_output(flag, "cpu")
+
+    for bench, text in (("train", "training"), ("infer", "prediction")):
+        flag = add(bench, bench_sides, f"{text}, ours against PyG", bench=bench)
+        names = "names, comma-separated [default: all of the device]"
+        flag("--cases", type=lambda text: text.split(","), help=names)
+        add_sides(flag)
+    flag = add("scale", bench_scale, "time and memory against rows and fields")
+    sizes = "such as 1e5,2e5 [default: 1e3 .. 1e4, on a GPU 1e5 .. 1e6]"
+    flag("--rows", type=_numbers, help=sizes)
+    flag("--fields", type=_numbers, help="such as 15,39 [default: 15 .. 39]")
+    features = "of 39 fields [default: 100,000, on a GPU 2,650,000]"
+    flag("--features", dest="n_features", type=int, help=features)
+    add_sides(flag)
+    flag = add("epoch", bench_epoch, "an epoch of FATE-NN over a synthetic click log")
+    flag("--rows", dest="n_rows", type=int, default=20_000_000, help=_DEFAULT)
+    flag("--batch-rows", type=int, default=100_000, help=_DEFAULT)
+    observed = f"half of them observed {_DEFAULT}"
+    flag("--features", dest="n_features", type=int, default=5_300_000, help=observed)
+    workers = "processes that draw rows [default: the cores]"
+    flag("--workers", dest="n_workers", type=int, help=workers)
+    add_output(flag, "cuda")
+    flag = add("memory", print_memory, "peak bytes of one side (used by the others)")
+    flag("case", help="a name, or JSON")
+    flag("bench", choices=("train", "infer"))
+    flag("side", choices=("ours", "peer"))
+    flag("--threads", type=int, default=1, help=_DEFAULT)
     return parser
-
-
-def _add_sides(parser: argparse.ArgumentParser) -> None:
-    """Of those that compare two sides."""
-    parser.add_argument("--repeats", type=int, default=5, help=f"rounds of both in turn {_DEFAULT}")
-    parser.add_argument("--threads", type=int, default=1, help=f"of both sides {_DEFAULT}")
-    _add_common(parser, "cpu")
-
-
-def _add_common(parser: argparse.ArgumentParser, device: str) -> None:
-    parser.add_argument("--device", default=device, help=f"cpu or cuda {_DEFAULT}")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--out", type=Path, help="a .json file, or a folder for one")

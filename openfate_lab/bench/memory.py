@@ -40,8 +40,9 @@ def peak_bytes(case: Case, bench: Bench, side: str) -> int | None:
     raise OpenFATEError(f"memory of {side} could not be measured: {last}")
 
 
-def print_memory(case: str, bench: Bench, side: str) -> int:
+def print_memory(case: str, bench: Bench, side: str, threads: int = 1) -> int:
     """Run a side and print its peak memory; `UNKNOWN` where the system does not tell."""
+    torch.set_num_threads(threads)
     big = _case_of(case)
     if big.device == "cuda":
         print(_gpu_bytes(big, bench, side))

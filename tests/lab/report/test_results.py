@@ -1,4 +1,4 @@
-"""Files that a person edited: each is shown or left out by name, and never ends the report."""
+"""Files are read or left out by name: what a person edited never ends the report."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from result_folders import write, write_run
+from result_folders import summary_row, write, write_run
 from spoiling import spoilt
 
 from openfate.errors import InputError
@@ -27,8 +27,6 @@ FILES = [
     "bench/train-cpu.json",
     "bench/gpu-engine.json",
 ]
-
-
 MANY = ("results", "splits", "rows", "new_cells", "chosen", "tried", "kernels", "parts_ms")
 
 
@@ -111,3 +109,51 @@ def test_folders_and_files_that_cannot_be_opened_are_told(tmp_path, monkeypatch)
         "results/map: cannot be opened",
         "results/ctr/summary.json: cannot be opened",
     ]
+
+
+def test_a_file_that_is_no_json_is_named(results):
+    write_run(results / "uci" / "default", 0.1)
+    (results / "broken.json").write_text("{")
+    assert "broken.json: not JSON" in render_page(build([results]))
+
+
+def test_figures_are_embedded_in_the_smaller_format(results):
+    write_run(results / "uci" / "default", 0.1)
+    (results / "uci" / "default" / "uci.png").write_bytes(b"\x89PNG" * 9)
+    (results / "uci" / "default" / "uci.svg").write_text("<svg/>")
+    text = render_page(build([results]))
+    assert "data:image/svg+xml;base64,PHN2Zy8+" in text
+    assert "image/png" not in text
+
+
+@pytest.mark.parametrize("make", [True, False])
+def test_nothing_to_report_is_said(tmp_path, make):
+    folder = tmp_path / "empty"
+    if make:
+        folder.mkdir()
+    with pytest.raises(InputError, match="empty"):
+        build([folder])
+
+
+@pytest.mark.parametrize(
+    "said", [{"experiment": "map"}, {"command": "openfate experiment map --json"}]
+)
+def test_the_section_is_what_the_summary_says_not_its_folder(results, said):
+    rows = [summary_row("gene", 0.5, m, [0.3, 0.4], "energy") for m in ("fate", "oracle")]
+    for folder in ("mine", "uci"):
+        write(results / folder / "summary.json", {**said, "rows": rows})
+    built = build([results])
+    assert [section.topic for section in built.sections] == ["Maps of embeddings"] * 2
+    assert built.claims == []
+
+
+def test_departures_say_uci_and_keep_their_section(results):
+    write_run(results / "departures" / "default", 0.1)
+    topics = [section.topic for section in build([results]).sections]
+    assert topics == ["Departures of the released code, one by one"]
+
+
+def test_a_folder_that_is_named_twice_is_read_once(results):
+    write_run(results / "uci" / "default", 0.1)
+    once, twice = build([results]), build([results, results / ".." / results.name])
+    assert len(once.sections) == len(twice.sections)
