@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import shlex
 import sys
-from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from openfate.cli import Json, names_in, stderr
+from openfate.cli import Answer, Parameter, make_command, names_in, read_signature, stderr
 from openfate.errors import InputError
 from openfate_lab import experiments
-from openfate_lab.cli.signature import flag_of, read_flag, read_signature, shown_default
 
 if TYPE_CHECKING:
     from openfate_lab.experiments.runner import Experiment, Outcome
 
 __all__ = ["add_experiments", "read_settings"]
 
-_COMMON = {
-    "data": Annotated[str | None, typer.Option(help="Folder of the data [env: OPENFATE_DATA].")],
-    "jobs": Annotated[int | None, typer.Option(min=1, help="Processes [default: the cores].")],
-}
+_DATA = Parameter("data", str | None, None, "Folder of the data [env: OPENFATE_DATA].")
+_JOBS = Parameter("jobs", int | None, None, "Processes [default: the cores].")
 
 
 def add_experiments(app: typer.Typer) -> None:
@@ -35,59 +29,39 @@ def add_experiments(app: typer.Typer) -> None:
         help="The paper's experiments: resumable, one folder a trial.", no_args_is_help=True
     )
     for name in experiments.EXPERIMENTS:
-        group.command(name.lower())(_make_command(name))
+        _add(group, name)
     app.add_typer(group, name="experiment")
 
 
-def _make_command(name: str) -> Callable[..., None]:
-    summary, parameters = read_signature(f"openfate_lab.experiments.{name.lower()}:{name}")
+def _add(group: typer.Typer, name: str) -> None:
+    command = name.lower()
+    signature = read_signature(f"openfate_lab.experiments.{command}:{name}")
+    # What `set` takes depends on the experiment: texts, which `read_settings` reads.
+    own = [replace(p, type=list[str]) if p.name == "set" else p for p in signature.parameters]
+    run_flags = [Parameter("out", Path, Path("results") / command, "Folder of the results.")]
+    if any(parameter.name == "trials" for parameter in own):
+        run_flags += [_DATA, _JOBS]
 
-    def command(out: Path, as_json: bool, **given: Any) -> None:
-        common = {flag: given.pop(flag) for flag in _COMMON if flag in given}
+    def run(**given: Any) -> Answer:
         kind: type[Experiment] = getattr(experiments, name)
-        texts = given.pop("set", None)
-        settings = {p.name: read_flag(p, given[p.name]) for p in parameters if p.name in given}
-        if texts:
-            settings["set"] = read_settings(kind.settable(), texts)
-        _print(_run(kind(**settings), out, common), as_json)
+        if texts := given.get("set"):
+            given["set"] = read_settings(kind.settable(), texts)
+        settings = {parameter.name: given.pop(parameter.name) for parameter in own}
+        return _describe(_run(kind(**settings), **given))
 
-    hints = {p.name: flag_of(p) for p in parameters}
-    defaults: dict[str, Any] = {p.name: shown_default(p) for p in parameters}
-    hints |= {"out": Annotated[Path, typer.Option(help="Folder of the results.")]}
-    defaults["out"] = Path("results") / name.lower()
-    if "trials" in defaults:
-        hints |= _COMMON
-    hints["as_json"] = Json
-    command.__doc__ = summary
-    command.__annotations__ = hints
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                flag,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=hint,
-                default=defaults.get(flag, False if flag == "as_json" else None),
-            )
-            for flag, hint in hints.items()
-        ]
-    )
-    return command
+    signature = replace(signature, name=command, parameters=(*own, *run_flags))
+    group.command(command)(make_command(signature, run))
 
 
-def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
+def _run(experiment: Experiment, **flags: Any) -> Outcome:
     """Run it with a bar on stderr; Ctrl-C says what is kept."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.progress import TimeRemainingColumn as Remaining
 
     from openfate_lab.experiments.runner import run
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), Elapsed(), Remaining())
     progress = Progress(*columns, TextColumn("{task.description}"), console=stderr())
     task, kept = progress.add_task("starting"), "nothing was written"
 
@@ -104,7 +78,7 @@ def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     command = shlex.join(["openfate", *words])
     try:
-        return run(experiment, out, on_trial=on_trial, command=command, **common)
+        return run(experiment, on_trial=on_trial, command=command, **flags)
     except KeyboardInterrupt:
         stop()
         print(f"openfate: interrupted; {kept}.", file=sys.stderr)
@@ -113,16 +87,12 @@ def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
         stop()
 
 
-def _print(outcome: Outcome, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(outcome.to_json()))
-        return
-    from rich.console import Console
+def _describe(outcome: Outcome) -> Answer:
+    from openfate_lab.experiments.display import make_tables
 
-    from openfate_lab.experiments.display import print_tables
-
-    print_tables(outcome.experiment.cells(outcome.content), Console())
-    print("\n".join([*outcome.experiment.remarks(outcome.content), *map(str, outcome.files)]))
+    experiment, content = outcome.experiment, outcome.content
+    tables, remarks = make_tables(experiment.cells(content)), experiment.remarks(content)
+    return outcome.to_json(), [*tables, *remarks, *map(str, outcome.files)]
 
 
 # ---- --set -------------------------------------------------------------------------------------

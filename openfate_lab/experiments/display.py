@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
 from rich.table import Table
 
 from openfate.files import writing
@@ -18,8 +17,8 @@ __all__ = [
     "COLOURS",
     "Cell",
     "draw_panels",
+    "make_tables",
     "mean_and_spread",
-    "print_tables",
     "save_figure",
     "score_cells",
 ]
@@ -44,7 +43,7 @@ COLOURS = {
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def print_tables(cells: Iterable[Cell], console: Console) -> None:
+def make_tables(cells: Iterable[Cell]) -> Iterator[Table]:
     """Tables of cells, their lines and columns in order of appearance."""
     tables: dict[str, dict[tuple[str, str], str]] = {}
     for title, line, column, text in cells:
@@ -56,7 +55,7 @@ def print_tables(cells: Iterable[Cell], console: Console) -> None:
             table.add_column(column, justify="right")
         for line in dict.fromkeys(line for line, _ in texts):
             table.add_row(line, *(texts.get((line, column), "-") for column in columns))
-        console.print(table)
+        yield table
 
 
 def score_cells(rows: Sequence[Row]) -> Iterable[Cell]:

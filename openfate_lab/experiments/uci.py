@@ -168,9 +168,10 @@ class UCI(TableExperiment):
         One split for all trials: spread of inits only.
     set
         A training setting, such as drop_edge=0.2; repeatable. Names: masking, n_folds, n_kept,
-        n_draws, left_out, unit, reading, reference_folds, drop_edge, drop_edge_directed,
-        async_updates, accumulate_backbone, overwrite_hidden, redraw_validation, untrained, epochs,
-        lr, lr_extrapolator, batch_size, patience, mixed_precision, loss.
+        n_draws, left_out, unit, reading, reference_folds, cell_dropout, drop_edge,
+        drop_edge_directed, async_updates, accumulate_backbone, overwrite_hidden, redraw_validation,
+        untrained, epochs, lr, lr_extrapolator, optimizer, weight_decay, adam, batch_size,
+        validate_every, patience, checkpoint_every, n_ahead, mixed_precision, engine, loss.
     """
 
     settable = Settings
