@@ -34,7 +34,7 @@ Shape = Any
 _MOST = sys.float_info.max
 _WORDS = {
     str: "text",
-    int: "a whole number",
+    int: "an integer",
     bool: "true or false",
     float: "a number",
     dict: "a mapping",

@@ -19,12 +19,12 @@ def checked_seed(seed: object) -> int:
     >>> checked_seed(-1)
     Traceback (most recent call last):
         ...
-    openfate.errors.InputError: seed must be a whole number from 0 to 2**63 - 1, not -1.
+    openfate.errors.InputError: seed must be an integer from 0 to 2**63 - 1, not -1.
     """
     try:
         number = -1 if isinstance(seed, bool) else index(seed)  # type: ignore[arg-type]
     except TypeError:
         number = -1
     if not 0 <= number < 2**63:
-        raise InputError(f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}.")
+        raise InputError(f"seed must be an integer from 0 to 2**63 - 1, not {seed!r}.")
     return number

@@ -34,9 +34,9 @@ def test_a_record_of_its_shape_has_no_fault():
 
 
 FAULTS = [
-    ({"seed": True}, "seed is True, not a whole number"),
-    ({"seed": 1.0}, "seed is 1.0, not a whole number"),
-    ({"seed": None}, "seed is null, not a whole number"),
+    ({"seed": True}, "seed is True, not an integer"),
+    ({"seed": 1.0}, "seed is 1.0, not an integer"),
+    ({"seed": None}, "seed is null, not an integer"),
     ({"kind": "other"}, "kind is 'other', not 'kshot' or 'nfold'"),
     ({"note": 3}, "note is 3, not text"),
     ({"tenths": [0.5]}, "tenths has 1 entries, not 2"),

@@ -251,8 +251,8 @@ class FeatureBank:
         _check_choice("graph", graph, ("auto", "state", "batch"))
         with self.lock:
             ahead = self.copy()
-            if self.evidence is not None and graph != "state":
-                ahead.joint = JointEvidence(self.evidence, every=graph == "batch")
+            if ahead.evidence is not None and graph != "state":
+                ahead.joint = JointEvidence(ahead.evidence, every=graph == "batch")
             n_sweeps = 1 if ahead.joint is None else ahead.joint.pooling.n_sweeps
             if n_sweeps > 1 and iter(frames) is frames:
                 raise InputError(

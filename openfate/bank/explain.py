@@ -59,7 +59,7 @@ def contributions(
             less = call.evidence.move(less, bank.new_part(left), call.votes[of])
     effect = whole[X.row_of] - _scores(less, bank.task)  # (E, C)
     entry, output = _explained(bank.task, whole, X.row_of, entries)
-    named = [call.encoder.decode(int(feature)) for feature in X.ids[entry]]
+    named = [call.encoder.describe(int(feature)) for feature in X.ids[entry]]
     names = bank.classes or ["prediction"]
     return {
         "row": of[entry].tolist(),

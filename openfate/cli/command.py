@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import sys
@@ -16,7 +15,7 @@ import typer
 
 from openfate.cli.flags import make_flag
 from openfate.cli.signature import Signature
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError, InputError, suggest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -113,8 +112,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     defaults = {}
     for name, value in _toml(path).items():
         if name not in flags:
-            close = difflib.get_close_matches(name, flags, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f" (flags: {', '.join(flags)})"
+            hint = suggest(name, flags) or f" (flags: {', '.join(flags)})."
             raise InputError(f"--config {path}: {context.info_name} has no flag {name!r}{hint}")
         defaults[flags[name].name] = _as_flag(path, name, value, flags[name])
     context.default_map = {**(context.default_map or {}), **defaults}  # the command line wins

@@ -127,7 +127,8 @@ def _parameters(module: str, node: Any, helps: dict[str, str]) -> dict[str, _Une
         for statement in node.body:
             match statement:
                 case ast.AnnAssign(target=ast.Name(id=name), annotation=hint, value=default):
-                    found[name] = (module, hint, default, False)
+                    if not ast.unparse(hint).startswith("ClassVar"):
+                        found[name] = (module, hint, default, False)
     return found
 
 

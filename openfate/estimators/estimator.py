@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from openfate.bank import FeatureBank, Floats, Graph, Network, Use, Wrapped, contributions
 from openfate.errors import InputError
 from openfate.estimators.target import Target, read_classes, read_labels, read_numbers
-from openfate.estimators.usage import measure_new_share
+from openfate.estimators.usage import Usage, measure_new_share
 from openfate.openworld import Decision, LiveEvidence
 from openfate.table import Encoder, Policies, Schema, SchemaReport, Table, column_of, read_table
 
@@ -114,19 +114,21 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     def _set_bank(
         self,
         table: Table,
+        target: Target,
         encoder: Encoder,
         model: Network | Wrapped,
-        classes: Sequence[Any],
-        evidence: LiveEvidence | None,
-        *,
-        embeddings: bool,
+        usage: Usage | None,
     ) -> None:
-        """Make the bank, which has seen the rows of the table."""
+        """Make the bank, which has seen the rows; without `usage` new features are ignored."""
+        evidence = None
+        if usage is not None:
+            n_outputs = 2 if target.task == "binary" else target.n_outputs
+            evidence = LiveEvidence(n_outputs, target.task, usage.state, usage.batch)
         self.bank_ = FeatureBank(
             encoder,
             model,
-            classes,
-            embeddings=embeddings,
+            target.classes,
+            embeddings=usage is not None and usage.scale is not None,
             evidence=evidence,
             policies=self._policies,
             exclude=(*self._excluded, *self._target_name),

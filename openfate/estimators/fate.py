@@ -62,7 +62,6 @@ from openfate.models import FATE, Linear, Pool, RunningFATE
 from openfate.openworld import (
     NONE,
     Decision,
-    LiveEvidence,
     Novelty,
     Pooling,
     Predict,
@@ -78,8 +77,14 @@ Strategy = Literal["auto", "fate", "evidence", "none"]
 Backbone = Literal["mlp", "deepfm", "widedeep", "dcn"]
 Fields = NDArray[np.integer]  # (D,) the field of each feature
 
-# Of the strategy "evidence", which asks no probe.
+_SILENT = Pooling(strength=0.0)  # until labels come
 _CAUTIOUS = Pooling(strength=0.5, alpha=10.0, relative=True)
+# Of strategies that ask no probe.
+_USAGE = {
+    "fate": Usage(_SILENT, _SILENT, scale=1.0),
+    "evidence": Usage(_CAUTIOUS, _CAUTIOUS),
+    "none": None,
+}
 _PROBE_ROWS = 20_000  # WHY: a probe fits several times; so many rows tell as much as all
 _PROBE_VALIDATION = 5_000
 
@@ -112,7 +117,7 @@ class FATEEstimator(BankEstimator):
         network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share)
         # WHY: what only validation rows have is new to the networks: extrapolated.
         encoder = encoder.grow_copy(table, schema)
-        self._make_bank(table, target, encoder, network, usage)
+        self._set_bank(table, target, encoder, network, usage)
         self._remember(rows, parts[1], decision)
 
     def _weigh(self, target: Target, sample_weight: ArrayLike | None) -> Any:
@@ -136,12 +141,13 @@ class FATEEstimator(BankEstimator):
         seed: int,
         hidden_share: float | None,
         start: Sequence[FATE] | None = None,
-    ) -> tuple[Network, Usage, Decision | None]:
+    ) -> tuple[Network, Usage | None, Decision | None]:
         """Train the networks, and choose how they will use new features."""
         if not rows.X.n_features:
             raise InputError("the table has no column with a value to learn from.")
         p = read_parameters(self)
-        p.loss = self._loss(rows.target)
+        if rows.target.task != "regression":
+            p.loss = "multilabel" if rows.target.task == "multilabel" else "log_loss"
         training, spared = rows.select(parts[0]), rows.select(parts[1])
         validation = spared if spared.X.n_rows else None
         with self._on_step() as on_step, few_threads(training.X.nnz * (p.width or 32)):
@@ -152,24 +158,11 @@ class FATEEstimator(BankEstimator):
         steps = [step for history in histories for step in history.steps]
         self.history_ = History(steps, best[0], sum(history.seconds for history in histories))
         usage, decision = _choose(p, training, validation, field_of, seed, best, hidden_share)
-        if usage.scale is not None:
+        if p.strategy == "auto" and usage is not None and usage.scale is not None:
             contexts = EmbeddingNetwork(models, training.X, rows.target, field_of)
             return contexts.with_embeddings(usage.scale), usage, decision
         members = [RunningFATE(model) for model in models]
         return Network(members, rows.target.task, rows.target.scale), usage, decision
-
-    def _make_bank(
-        self, table: Table, target: Target, encoder: Encoder, network: Network, usage: Usage
-    ) -> None:
-        embeddings = self.strategy == "fate" or usage.scale is not None
-        evidence = None
-        if self.strategy != "none":
-            n_outputs = 2 if target.task == "binary" else target.n_outputs
-            evidence = LiveEvidence(n_outputs, target.task, usage.state, usage.batch)
-        self._set_bank(table, encoder, network, target.classes, evidence, embeddings=embeddings)
-
-    def _loss(self, target: Target) -> Any:
-        return "multilabel" if target.task == "multilabel" else "log_loss"
 
     @contextmanager
     def _on_step(self) -> Iterator[Callable[[Step], None]]:
@@ -263,7 +256,7 @@ class FATEEstimator(BankEstimator):
         start = grow_members(old.model, encoder.field_of)
         share = self._expect_share(encoder, None)
         network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share, start)
-        self._make_bank(table, target, encoder, network, usage)
+        self._set_bank(table, target, encoder, network, usage)
         self.bank_.meta.update(old.meta)
         spared = self._validation
         self._remember(rows, parts[1], decision)
@@ -559,9 +552,6 @@ new_columns, new_values, missing_columns, callback, tensorboard, progress
     ) -> None:
         self._store(locals())
 
-    def _loss(self, target: Target) -> Any:
-        return self.loss
-
 
 # ---- training and choosing ---------------------------------------------------------------------
 
@@ -619,11 +609,13 @@ def _choose(
     seed: int,
     best_epochs: Sequence[int],
     hidden_share: float | None,
-) -> tuple[Usage, Decision | None]:
-    """How new features will be used, and the probe's decision where one was asked."""
+) -> tuple[Usage | None, Decision | None]:
+    """How new features will be used (None: not at all), and a probe's decision where one is asked.
+
+    `best_epochs` are those of the networks, `hidden_share` the share of cells that will be new.
+    """
     if p.strategy != "auto":
-        pooling = _CAUTIOUS if p.strategy == "evidence" else Pooling(strength=0.0)
-        return Usage(pooling, pooling), None
+        return _USAGE[p.strategy], None
     if validation is None:
         decision = Decision(NONE, "there are too few rows for a probe", {}, [])
         return choose_usage(decision), decision

@@ -22,15 +22,13 @@ from openfate.bank import FeatureBank, Floats, Wrapped, native_columns
 from openfate.errors import InputError
 from openfate.estimators.estimator import BankClassifier, BankEstimator, BankRegressor
 from openfate.estimators.target import Target, read_known_classes, split_rows
-from openfate.estimators.usage import candidates, shares_to_hide
+from openfate.estimators.usage import Usage, candidates, choose_usage, shares_to_hide
 from openfate.openworld import (
     NONE,
     Decision,
-    LiveEvidence,
     Novelty,
     Pooling,
     View,
-    choose_pooling,
     hide_features,
     judge,
     label_candidates,
@@ -82,12 +80,12 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         rows = native_columns(known)
         _check_text(self.estimator, known)
         check_consistent_length(y, weight)
-        decision, poolings = None, (self.pooling, self.pooling)
+        decision, usage = None, Usage(self.pooling, self.pooling)
         if self.pooling is None:
             X, share = encoder.encode(known), self._expect_share(encoder, unlabelled)
             shares = shares_to_hide(share, self.n_draws, also_half=False)
             decision = self._probe(rows, target, weight, X, encoder.field_of, shares, seed)
-            poolings = choose_pooling(decision)
+            usage = choose_usage(decision)
         fitted = self.estimator
         if not self.prefit:
             fitted = clone(self.estimator).fit(rows, y, **_weights(weight))
@@ -95,9 +93,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         columns = list(known.columns) if hasattr(self, "feature_names_in_") else []
         numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
         model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers)
-        classes = () if target.task == "regression" else tuple(fitted.classes_)
-        evidence = LiveEvidence(model.n_outputs, target.task, *poolings)
-        self._set_bank(known, encoder, model, classes, evidence, embeddings=False)
+        self._set_bank(known, target, encoder, model, usage)
         self._describe(decision, columns=columns, n_rows=table.n_rows)
 
     def _trained_on(self, table: Table) -> list[str]:

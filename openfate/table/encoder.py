@@ -278,8 +278,7 @@ class Encoder:
             for column in codec.encode(table)
         ]
         has_values = any(codec.kind.has_values for codec in self._codecs.values())
-        join = _join_columns if all(column.row is None for column in columns) else _join_entries
-        return join(columns, table.n_rows, self.n_features, has_values)
+        return _join(columns, table.n_rows, self.n_features, has_values)
 
     def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:
         """Tell what the columns of a frame hold that has no id.
@@ -682,31 +681,20 @@ class _Codec:
 # ---- all fields ----------------------------------------------------------------------------------
 
 
-def _join_columns(
-    columns: Sequence[_Column], n_rows: int, n_features: int, has_values: bool
-) -> MultiHot:
-    """One id or none in each column of each row: no entry has to be sorted."""
-    table = np.empty((n_rows, len(columns)), dtype=np.int32)  # (N, d)
-    for at, column in enumerate(columns):
-        table[:, at] = column.ids
-    present = table >= 0
-    row_ptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
-    if not has_values:
-        return MultiHot(row_ptr, table[present], n_features)
-    values = np.ones(table.shape, dtype=np.float32)
-    for at, column in enumerate(columns):
-        if column.values is not None:
-            values[:, at] = column.values
-    return MultiHot(row_ptr, table[present], n_features, values[present])
-
-
-def _join_entries(
-    columns: Sequence[_Column], n_rows: int, n_features: int, has_values: bool
-) -> MultiHot:
-    """Any number of ids in each row."""
-    rows = [np.arange(n_rows) if c.row is None else c.row for c in columns]
-    values = [np.ones(len(c.ids), np.float32) if c.values is None else c.values for c in columns]
-    row, ids = np.concatenate(rows), np.concatenate([c.ids for c in columns])
-    known = ids >= 0
-    value = np.concatenate(values)[known] if has_values else None
-    return MultiHot.from_entries(row[known], ids[known], n_rows, n_features, value)
+def _join(columns: Sequence[_Column], n_rows: int, n_features: int, has_values: bool) -> MultiHot:
+    """Put the ids of all fields together, row by row."""
+    valued = columns if has_values else ()
+    values = [np.ones(len(c.ids), np.float32) if c.values is None else c.values for c in valued]
+    if columns and all(column.row is None for column in columns):
+        # One id or none in each column of each row (N, d): no entry has to be sorted.
+        table = np.stack([column.ids for column in columns], axis=1)
+        known = table >= 0
+        row_ptr = np.concatenate([[0], np.cumsum(known.sum(axis=1))]).astype(np.int64)
+        value = np.stack(values, axis=1)[known] if has_values else None
+        return MultiHot(row_ptr, table[known], n_features, value)
+    rows = [np.arange(n_rows) if column.row is None else column.row for column in columns]
+    row = np.concatenate([np.empty(0, np.int64), *rows])
+    feature = np.concatenate([np.empty(0, np.int32), *(column.ids for column in columns)])
+    known = feature >= 0
+    value = np.concatenate([np.empty(0, np.float32), *values])[known] if has_values else None
+    return MultiHot.from_entries(row[known], feature[known], n_rows, n_features, value)

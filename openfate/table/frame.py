@@ -300,7 +300,8 @@ def _column(name: str, values: Sequence[Any]) -> pl.Series:
         values = [None if _is_missing(value) else _plain(value) for value in values]
         types = {_class_of(value) for value in values}
     types.discard(type(None))
-    if types == {int, float} and all(_is_exact(value) for value in values):
+    # WHY: a float holds every integer up to 2**53; larger ones keep their digits as text.
+    if types == {int, float} and all(not isinstance(v, int) or abs(v) <= 2**53 for v in values):
         return _nan_to_null(pl.Series(name, values, dtype=pl.Float64, strict=False))
     if types == {list}:
         return _lists(name, values)
@@ -344,11 +345,6 @@ def _class_of(value: Any) -> type:
     if isinstance(value, _LISTS):
         return list
     return next((kind for kind in _CLASSES if isinstance(value, kind)), type(value))
-
-
-def _is_exact(value: Any) -> bool:
-    """Whether a number is itself as a float."""
-    return not isinstance(value, int) or abs(value) <= 2**53
 
 
 def _lists(name: str, values: Sequence[Any]) -> pl.Series:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["add_experiments", "read_settings"]
 
-_DATA = Parameter("data", str | None, None, "Folder of the data [env: OPENFATE_DATA].")
-_JOBS = Parameter("jobs", int | None, None, "Processes [default: the cores].")
+_COMMON = (
+    Parameter("data", str | None, None, "Folder of the data [env: OPENFATE_DATA]."),
+    Parameter("jobs", int | None, None, "Processes [default: the cores]."),
+)
 
 
 def add_experiments(app: typer.Typer) -> None:
@@ -29,39 +32,44 @@ def add_experiments(app: typer.Typer) -> None:
         help="The paper's experiments: resumable, one folder a trial.", no_args_is_help=True
     )
     for name in experiments.EXPERIMENTS:
-        _add(group, name)
+        group.command(name.lower())(_make_command(name))
     app.add_typer(group, name="experiment")
 
 
-def _add(group: typer.Typer, name: str) -> None:
-    command = name.lower()
-    signature = read_signature(f"openfate_lab.experiments.{command}:{name}")
-    # What `set` takes depends on the experiment: texts, which `read_settings` reads.
-    own = [replace(p, type=list[str]) if p.name == "set" else p for p in signature.parameters]
-    run_flags = [Parameter("out", Path, Path("results") / command, "Folder of the results.")]
-    if any(parameter.name == "trials" for parameter in own):
-        run_flags += [_DATA, _JOBS]
+def _make_command(name: str) -> Callable[..., None]:
+    signature = read_signature(f"openfate_lab.experiments.{name.lower()}:{name}")
+    flags = {parameter.name: parameter for parameter in signature.parameters}
+    if "set" in flags:  # `read_settings` knows what its values are
+        flags["set"] = replace(flags["set"], type=list[str], default=None)
+    out = Parameter("out", Path, Path("results") / name.lower(), "Folder of the results.")
+    common = _COMMON if "trials" in flags else ()
 
-    def run(**given: Any) -> Answer:
+    def run(out: Path, **given: Any) -> Answer:
+        options = {parameter.name: given.pop(parameter.name) for parameter in common}
         kind: type[Experiment] = getattr(experiments, name)
-        if texts := given.get("set"):
-            given["set"] = read_settings(kind.settable(), texts)
-        settings = {parameter.name: given.pop(parameter.name) for parameter in own}
-        return _describe(_run(kind(**settings), **given))
+        if "set" in given:
+            given["set"] = read_settings(kind.settable(), given["set"] or [])
+        outcome = _run(kind(**given), out, options)
+        return outcome.to_json(), _describe(outcome)
 
-    signature = replace(signature, name=command, parameters=(*own, *run_flags))
-    group.command(command)(make_command(signature, run))
+    parameters = (*flags.values(), out, *common)
+    return make_command(replace(signature, parameters=parameters), run)
 
 
-def _run(experiment: Experiment, **flags: Any) -> Outcome:
+def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
     """Run it with a bar on stderr; Ctrl-C says what is kept."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeElapsedColumn as Elapsed
-    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     from openfate_lab.experiments.runner import run
 
-    columns = (BarColumn(), MofNCompleteColumn(), Elapsed(), Remaining())
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     progress = Progress(*columns, TextColumn("{task.description}"), console=stderr())
     task, kept = progress.add_task("starting"), "nothing was written"
 
@@ -78,7 +86,7 @@ def _run(experiment: Experiment, **flags: Any) -> Outcome:
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
     command = shlex.join(["openfate", *words])
     try:
-        return run(experiment, on_trial=on_trial, command=command, **flags)
+        return run(experiment, out, on_trial=on_trial, command=command, **common)
     except KeyboardInterrupt:
         stop()
         print(f"openfate: interrupted; {kept}.", file=sys.stderr)
@@ -87,12 +95,12 @@ def _run(experiment: Experiment, **flags: Any) -> Outcome:
         stop()
 
 
-def _describe(outcome: Outcome) -> Answer:
+def _describe(outcome: Outcome) -> Iterator[Any]:
     from openfate_lab.experiments.display import make_tables
 
-    experiment, content = outcome.experiment, outcome.content
-    tables, remarks = make_tables(experiment.cells(content)), experiment.remarks(content)
-    return outcome.to_json(), [*tables, *remarks, *map(str, outcome.files)]
+    yield from make_tables(outcome.experiment.cells(outcome.content))
+    yield from outcome.experiment.remarks(outcome.content)
+    yield from map(str, outcome.files)
 
 
 # ---- --set -------------------------------------------------------------------------------------

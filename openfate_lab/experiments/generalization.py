@@ -262,7 +262,7 @@ def sub_matrices(
 
     Returns
     -------
-    Two pairs `shown`, `known` (D',) of truth values.
+    Two pairs `shown`, `known` (D',) of booleans.
 
     Examples
     --------

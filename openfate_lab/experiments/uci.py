@@ -48,8 +48,6 @@ class TableExperiment(Experiment):
     @cached_property
     def settings(self) -> Settings:
         """How models are trained."""
-        if self.compat is not None:
-            choose("compat", [self.compat], ("paper", "reference"))
         if self.set:
             choose("set", list(self.set), [field.name for field in fields(Settings)])
         return replace(Settings().compat(self.compat), **{"epochs": self.epochs, **self.set})

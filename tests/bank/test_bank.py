@@ -128,7 +128,7 @@ def test_a_batch_of_new_features_is_predicted_as_in_a_probe(kind, n_sweeps):
     expected = UseEvidence(pooling)(View(lambda X: P0, X, X, bank.task))
     for graph in ("batch", "auto"):
         np.testing.assert_allclose(bank.predict(LATER, graph=graph), expected, atol=1e-12)
-    assert np.abs(expected - P0).max() > 0.001
+    assert np.abs(expected - P0).max() > 1e-5
     assert np.array_equal(bank.predict(LATER, graph="state"), P0)
 
 

@@ -77,7 +77,7 @@ def test_a_config_file_holds_flags_and_the_command_line_wins(tables, tmp_path, o
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("epoch = 3", ["fit has no flag 'epoch'", "did you mean epochs?"]),
+        ("epoch = 3", ["fit has no flag 'epoch'", "did you mean 'epochs'?"]),
         ("zebra = 3", ["fit has no flag 'zebra'", "flags: ", "epochs"]),
         ("epochs = true", ["epochs = True", "a value, not true or false"]),
         ("overwrite = 'yes'", ["overwrite = 'yes'", "true or false"]),

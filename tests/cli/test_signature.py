@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch_that_is_not_there as torch
 from {package}.words import METHODS, Word
@@ -67,6 +67,7 @@ class Study(Plan):
     seeds: tuple[int, ...] = field(default_factory=tuple)
     device: torch.device = "cpu"
     rows: int = 4 * 10**6
+    known: ClassVar[int] = made()
     search: bool = False
 '''
 

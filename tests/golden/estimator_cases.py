@@ -79,7 +79,7 @@ def saved(estimator: Any, prepare: Any) -> dict[str, Any]:
         save(estimator, path)
         again, bank = load(path), FeatureBank.load(path)
     rows = prepare(LATER)
-    found = {"loaded": predictions(again, prepare=prepare), "bank": numbers(bank.outputs(rows))}
+    found = {"loaded": predictions(again, prepare=prepare), "bank": numbers(bank.predict(rows))}
     again.observe(prepare(people(40, 2, later=True)))
     return {**found, "observed": numbers(output(again)(rows))}
 

@@ -457,7 +457,7 @@ def test_a_cell_that_cannot_be_used_is_named(tmp_path, column, text, says):
         assert message == f"{path}, line 45: {says}"
 
 
-def test_whole_numbers_beyond_64_bits_are_no_trouble(tmp_path):
+def test_integers_beyond_64_bits_are_no_trouble(tmp_path):
     """An `id` is text, so none of them meet; an integer falls into the bucket of its logarithm."""
     ids = [str(2**64 + i) for i in range(20)] + ["9" * 40, "-" + "9" * 40]
     rows = [[str(i % 2), name] for i, name in enumerate(ids)]
@@ -638,7 +638,7 @@ def test_settings_that_cannot_be_used_are_named(tmp_path, settings, says):
     assert not (tmp_path / "out").exists()
 
 
-def test_labels_may_be_truth_values_or_whole_floats():
+def test_labels_may_be_booleans_or_whole_floats():
     assert is_invalid(pl.Series(["0", "1.0", "True", "false"]), "label").to_list() == [False] * 4
 
 

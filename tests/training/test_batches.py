@@ -70,7 +70,7 @@ def test_wide_ids_of_tensors_are_named(device, shift):
 def test_bad_labels_of_tensors_are_named(device):
     with pytest.raises(InputError, match=r"a label is 2: clicks are 0 or 1\."):
         Batch.of(torch.from_numpy(IDS).to(device), torch.from_numpy(Y * 2).to(device), device)
-    with pytest.raises(InputError, match=r"the type torch.float32: give whole numbers"):
+    with pytest.raises(InputError, match=r"the type torch.float32: give integers"):
         Batch.of(torch.zeros(2, 2, device=device), torch.zeros(2), device)
 
 
@@ -85,8 +85,7 @@ def test_empty_batches_are_passed_over():
         (
             IDS[:, 0],
             Y,
-            "a batch's ids have the shape (5,) and the type int32: "
-            "give whole numbers (rows, fields).",
+            "a batch's ids have the shape (5,) and the type int32: give integers (rows, fields).",
         ),
         (IDS, Y[:3], "a batch of 5 rows has labels of the shape (3,)."),
         (
@@ -95,11 +94,11 @@ def test_empty_batches_are_passed_over():
             f"feature id {int(IDS.max()) + 2**32}: ids go up to 2^31 - 1.",
         ),
         (IDS, Y * 2, "a label is 2: clicks are 0 or 1."),
-        (IDS - 1, Y, "feature id -1: ids are whole numbers from 0."),
+        (IDS - 1, Y, "feature id -1: ids are integers from 0."),
         (
             IDS.astype(np.int64) - 2**32,
             Y,
-            f"feature id {int(IDS.min()) - 2**32}: ids are whole numbers from 0.",
+            f"feature id {int(IDS.min()) - 2**32}: ids are integers from 0.",
         ),
         (
             IDS.astype(np.uint32) + np.uint32(2**31),
@@ -111,8 +110,7 @@ def test_empty_batches_are_passed_over():
         (
             IDS[:, :0],
             Y,
-            "a batch's ids have the shape (5, 0) and the type int32: "
-            "give whole numbers (rows, fields).",
+            "a batch's ids have the shape (5, 0) and the type int32: give integers (rows, fields).",
         ),
         (
             IDS,

@@ -400,7 +400,7 @@ def test_a_run_may_go_on_with_the_other_engine(first, then):
     ("spoil", "message"),
     [
         (lambda ids, y: (ids, y * 2), "a label is 2: clicks are 0 or 1."),
-        (lambda ids, y: (ids - 1, y), "feature id -1: ids are whole numbers from 0."),
+        (lambda ids, y: (ids - 1, y), "feature id -1: ids are integers from 0."),
         (
             lambda ids, y: (ids + 1, y),
             f"a training row has the feature id {D}, but the model's observed ids end at {D - 1}: "

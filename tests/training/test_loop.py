@@ -361,7 +361,7 @@ def test_labels_that_are_no_class_numbers_are_refused(labels, shown):
     assert shown in str(error.value)
 
 
-def test_labels_may_be_a_list_or_truth_values():
+def test_labels_may_be_a_list_or_booleans():
     X, y = make_rows()
     y = (y > 0).astype(int)
     runs = [make_model() for _ in range(3)]
@@ -374,5 +374,5 @@ def test_labels_may_be_a_list_or_truth_values():
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "a", None, True])
 def test_a_seed_that_is_none_is_refused(seed):
     X, y = make_rows()
-    with pytest.raises(InputError, match="seed must be a whole number"):
+    with pytest.raises(InputError, match="seed must be an integer"):
         train(make_model(), X, y, BASE, seed=seed)

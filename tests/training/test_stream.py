@@ -338,7 +338,7 @@ def test_a_loss_that_is_not_finite_ends_the_run():
         ),
         (
             lambda: replace(BASE, validate_every=0),
-            "validate_every=0: choose a whole number from 1 up.",
+            "validate_every=0: choose an integer from 1 up.",
         ),
         (
             lambda: train_stream(make(), array_batches(*rows(0), 6), replace(BASE, n_kept=9)),
@@ -382,7 +382,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_moves(device):
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, 2**63, None, "0", math.nan])
 def test_a_seed_that_is_none_is_refused(seed):
-    with pytest.raises(InputError, match=r"seed must be a whole number from 0 to 2\*\*63 - 1"):
+    with pytest.raises(InputError, match=r"seed must be an integer from 0 to 2\*\*63 - 1"):
         train_stream(make(), array_batches(*rows(0), 6), BASE, seed=seed)
 
 
@@ -438,8 +438,8 @@ def test_predictions_that_are_no_numbers_are_told():
             {"engine": "quick"},
             "engine='quick' is unknown: choose one of ('auto', 'plain', 'fused').",
         ),
-        ({"n_ahead": -1}, "n_ahead=-1: choose a whole number from 0 up."),
-        ({"n_ahead": 1.5}, "n_ahead=1.5: choose a whole number from 0 up."),
+        ({"n_ahead": -1}, "n_ahead=-1: choose an integer from 0 up."),
+        ({"n_ahead": 1.5}, "n_ahead=1.5: choose an integer from 0 up."),
     ],
 )
 def test_bad_arguments_of_predictions_are_named(more, message):

@@ -303,7 +303,7 @@ def test_scale_measures_every_size_on_both_sides(quick, capsys):
 
 
 @pytest.mark.parametrize("text", ["1e5,x", "0", "2.5", "inf", ""])
-def test_sizes_that_are_no_whole_numbers_are_refused(text, capsys):
+def test_sizes_that_are_no_integers_are_refused(text, capsys):
     assert bench.main(["scale", "--rows", text]) == 2
     assert "give integers from 1" in capsys.readouterr().err
 
@@ -465,7 +465,7 @@ def test_bench_needs_only_torch_and_numpy():
         "for name in ('polars', 'narwhals', 'typer', 'rich', 'matplotlib', 'sklearn'):\n"
         "    sys.modules[name] = None\n"
         "import openfate_lab.bench.command, openfate_lab.bench.epoch, openfate.models.baselines\n"
-        "from openfate_lab.data.synthetic import SyntheticStream\n"
+        "from openfate_lab.data import SyntheticStream\n"
         "from openfate import FATE, train\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -45,11 +45,11 @@ def test_every_field_is_a_flag_with_its_text_and_default(openfate, name):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["ablation", "--variants", "joined"], "Did you mean 'joint'?"),
+        (["ablation", "--variants", "joined"], "did you mean 'joint'?"),
         (["ablation", "--observed", "half"], "--observed half"),
         (["map", "--perplexity", "0"], "perplexity=0.0"),
         (["generalization", "--kept", "half"], "--kept half: give numbers with commas"),
-        (["generalization", "--model", "theories"], "Did you mean 'theory'?"),
+        (["generalization", "--model", "theories"], "--model theories: choose fate or theory."),
     ],
 )
 def test_bad_flags_are_refused_in_one_line(tmp_path, refused, arguments, part):

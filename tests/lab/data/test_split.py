@@ -186,11 +186,11 @@ def test_what_cannot_be_split_is_refused(call, message):
     ],
     ids=["rows", "features", "fields", "Split"],
 )
-def test_a_seed_that_is_no_whole_number_of_int64_is_refused(use, seed):
+def test_a_seed_that_is_no_integer_of_int64_is_refused(use, seed):
     """True was taken for 1, and a seed of 2**63 failed only when the split was saved."""
     with pytest.raises(InputError) as error:
         use(seed)
-    assert str(error.value) == f"seed must be a whole number from 0 to 2**63 - 1, not {seed!r}."
+    assert str(error.value) == f"seed must be an integer from 0 to 2**63 - 1, not {seed!r}."
 
 
 def test_the_largest_seed_survives_a_file(tmp_path):

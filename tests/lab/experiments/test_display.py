@@ -2,12 +2,12 @@ from io import StringIO
 
 from rich.console import Console
 
-from openfate_lab.experiments.display import draw_panels, print_tables, score_cells
+from openfate_lab.experiments.display import draw_panels, make_tables, score_cells
 
 
 def printed(cells):
     text = StringIO()
-    print_tables(cells, Console(file=text, width=100))
+    Console(file=text, width=100).print(*make_tables(cells))
     return text.getvalue()
 
 
