@@ -157,10 +157,9 @@ class Generalization(TableExperiment):
         """The model of a trial that is trained on sub-matrices of this kind."""
         kind, number = method.split("/")
         if self.model == "theory":
-            X = Bipartite.from_multihot(trial.observed_only(trial.train_all))
-            y, field_of = torch.from_numpy(trial.y_train), _fields(trial)[: trial.n_observed]
-            how = {"steps": self.steps, "lr": self.lr, "seed": trial.seed}
-            return train_theory_model(X, y, field_of, n_kept=int(number), **how)  # type: ignore[arg-type]
+            X, field_of = trial.observed_only(trial.train_all), trial.field_of[: trial.n_observed]
+            sgd: Record = {"steps": self.steps, "lr": self.lr, "seed": trial.seed}
+            return train_theory_model(X, trial.y_train, field_of, n_kept=int(number), **sgd)
         changes: Record = {"n_folds": int(number)}
         if kind == "k_shot":
             changes = {"masking": "k_shot", "unit": "field", "n_kept": int(number)}

@@ -24,13 +24,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
-import filelock
 import polars as pl
 import torch
 from matplotlib.figure import Figure
 
 from openfate.errors import InputError, OpenFATEError, suggest
-from openfate.files import writing
+from openfate.files import hold_folder, writing
 from openfate.records import Between, Shape, read_record, versions
 from openfate_lab.experiments.display import Cell, save_figure
 
@@ -313,7 +312,7 @@ def choose(
     >>> choose("methods", ["bas"], ["base"])
     Traceback (most recent call last):
         ...
-    openfate.errors.InputError: methods: 'bas' is unknown; choose from base. Did you mean 'base'?
+    openfate.errors.InputError: methods: 'bas' is unknown; choose from base; did you mean 'base'?
     """
     names = (given,) if isinstance(given, str) else tuple(dict.fromkeys(given or ()))
     if names == ("all",) and known:
@@ -392,19 +391,7 @@ def _first_difference(key: str, old: object, new: object) -> str:
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
     """Hold the folder of an experiment: a second run there is refused, strays are swept."""
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        if isinstance(error, filelock.Timeout):
-            raise InputError(
-                f"another run is writing to {folder}: wait for it, or choose another folder."
-            ) from None
-        raise InputError(
-            f"{folder} cannot hold results ({error.strerror}): choose another folder."
-        ) from None
-    with lock:
+    with hold_folder(folder):
         for stray in folder.rglob(".*.json.*"):  # what a killed run left half-written
             if _HALF_WRITTEN.fullmatch(stray.name):
                 stray.unlink(missing_ok=True)

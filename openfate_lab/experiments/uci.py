@@ -48,8 +48,6 @@ class TableExperiment(Experiment):
     @cached_property
     def settings(self) -> Settings:
         """How models are trained."""
-        if self.compat is not None:
-            choose("compat", [self.compat], ("paper", "reference"))
         if self.set:
             choose("set", list(self.set), [field.name for field in fields(Settings)])
         return replace(Settings().compat(self.compat), **{"epochs": self.epochs, **self.set})
@@ -168,9 +166,10 @@ class UCI(TableExperiment):
         One split for all trials: spread of inits only.
     set
         A training setting, such as drop_edge=0.2; repeatable. Names: masking, n_folds, n_kept,
-        n_draws, left_out, unit, reading, reference_folds, drop_edge, drop_edge_directed,
-        async_updates, accumulate_backbone, overwrite_hidden, redraw_validation, untrained, epochs,
-        lr, lr_extrapolator, batch_size, patience, mixed_precision, loss.
+        n_draws, left_out, unit, reading, reference_folds, cell_dropout, drop_edge,
+        drop_edge_directed, async_updates, accumulate_backbone, overwrite_hidden, redraw_validation,
+        untrained, epochs, lr, lr_extrapolator, optimizer, weight_decay, adam, batch_size,
+        validate_every, patience, checkpoint_every, n_ahead, mixed_precision, engine, loss.
     """
 
     settable = Settings

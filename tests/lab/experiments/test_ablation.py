@@ -119,7 +119,7 @@ def test_the_sample_of_drive_takes_its_place_where_the_whole_is_not_there(tmp_pa
 
 
 def test_an_unknown_variant_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(InputError, match=r"variants: 'joined' is unknown.*Did you mean 'joint'\?"):
+    with pytest.raises(InputError, match=r"variants: 'joined' is unknown.*did you mean 'joint'\?"):
         plan(tmp_path, variants=("joined",))
     assert list(tmp_path.iterdir()) == []
 
@@ -160,5 +160,5 @@ def test_the_common_loss_is_the_mean_over_the_same_five_masks():
     model = trial.fate_fit[0]
     plain = Trial(digits, trial.split, 0, Settings(epochs=1))
     assert ablation.common_loss(trial, model) == ablation.common_loss(plain, model)
-    best = trial.fate_fit[1].epochs[0].validation_loss  # half of the features hidden
+    best = trial.fate_fit[1].steps[0].validation_loss  # half of the features hidden
     assert ablation.common_loss(trial, model) != pytest.approx(best)

@@ -258,7 +258,7 @@ def test_the_ceiling_grows_with_what_is_known():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"datasets": ("crito",)}, "datasets: 'crito' is unknown.*Did you mean 'criteo'"),
+        ({"datasets": ("crito",)}, "datasets: 'crito' is unknown.*did you mean 'criteo'"),
         ({"backbones": ()}, "backbones is empty"),
         ({"methods": ("fat",)}, "methods: 'fat' is unknown"),
         ({"masking": "fold"}, "masking: 'fold' is unknown"),

@@ -137,7 +137,7 @@ def test_a_base_that_is_not_installed_is_named(monkeypatch):
     [
         ({"datasets": ()}, "datasets is empty: name one or more."),
         ({"datasets": ("digits", "flights")}, "'flights' is in time order and 'digits' is not"),
-        ({"methods": ("lightgbm_drops",)}, "Did you mean 'lightgbm_drop'?"),
+        ({"methods": ("lightgbm_drops",)}, "did you mean 'lightgbm_drop'?"),
         ({"methods": ("late_labels",)}, "methods: 'late_labels' is unknown"),
         ({"datasets": ("flights",)}, "methods: 'logistic_drop' is unknown; choose from drop, evid"),
         ({**FLIGHTS, "base": "ridge"}, "base: 'ridge' is unknown"),

@@ -137,7 +137,7 @@ def test_no_trials_and_no_processes_are_refused(tmp_path, changes):
 @pytest.mark.parametrize("out", ["file", "file/deep"])
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path, out):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot hold results"):
+    with pytest.raises(DataFileError, match="cannot be written"):
         run(Coin(), tmp_path / out)
 
 
@@ -181,7 +181,7 @@ def test_summary_has_mean_and_spread_over_trials():
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
-    with only_writer(tmp_path), pytest.raises(InputError, match="another run is writing to"):
+    with only_writer(tmp_path), pytest.raises(InputError, match="another process is writing there"):
         with only_writer(tmp_path):
             pass
     with only_writer(tmp_path):  # free again
