@@ -422,7 +422,7 @@ class JointEvidence:
 
     def __init__(self, live: LiveEvidence, every: bool) -> None:
         self.live, self.every = live, every
-        # Labels are none of the rows': what earlier ones have shown is said once, by `live`.
+        # Labels are of earlier rows alone, and said once, with the settings of `live`.
         self.pooling = replace(live.batch_pooling or live.pooling, label_strength=0.0)
         self._sample = live.sample  # of earlier rows and then of these too, with P0
         self._sweeps: list[tuple[Evidence, Pooling]] = []  # sums of votes, strength fixed
@@ -462,13 +462,12 @@ class JointEvidence:
         votes
             (N, C) see `votes`; left out of the pools.
         """
-        live = self.live
-        # Of features that it has never seen `live` says nothing.
-        known = replace(live.fixed, strength=0.0) if self.every else live.fixed
-        e = weigh(live.state, X, known)
-        for sums, fixed in self._sweeps[-1:]:
-            e += weigh(sums, self._joined(X), fixed, votes)
-        return combine(P, e, live.state.task)
+        if self.every:
+            e = weigh(self._sweeps[0][0], X, replace(self.live.fixed, strength=0.0))
+        else:  # of features that it has never seen `live` says nothing
+            e = weigh(self.live.state, X, self.live.fixed)
+        sums, fixed = self._sweeps[-1]
+        return combine(P, e + weigh(sums, self._joined(X), fixed, votes), sums.task)
 
     def _predict(self, X: MultiHot, P0: Floats, sweeps: list[tuple[Evidence, Pooling]]) -> Floats:
         """P0 (N, C) moved by each of the sweeps in turn, from the pools of the one before."""
