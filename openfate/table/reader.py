@@ -328,9 +328,9 @@ class TextFile:
     def _check_quotes(self, codes: NDArray[np.uint8], line: int) -> None:
         """A quote stands at the ends of a cell, or twice inside a quoted one."""
         at = np.flatnonzero(codes == ord('"'))
-        around = np.pad(codes, 1, constant_values=ord("\n"))
         neighbours = [ord(mark) for mark in (self.separator, "\n", '"')]
-        before, after = around[at[0::2]], around[at[1::2] + 2]
+        # A chunk ends in LF: what follows it is there, and so is what comes before, at -1.
+        before, after = codes[at[0::2] - 1], codes[at[1::2] + 1]
         good = np.isin(before, neighbours), np.isin(after, [*neighbours, ord("\r")])
         bad = np.concatenate([at[0::2][~good[0]], at[1::2][~good[1]]])
         if len(bad):

@@ -19,7 +19,7 @@ from cli.tables import QUICK, digest, process
         (["--target", "rich", "--exclude", "idd"],
          ["--exclude idd", "did you mean 'id'?", "--new-columns NAME=ignore"]),
         (["--target", "rich", "--where", "age > 500"], ["--where age > 500", "no row"]),
-        (["--target", "rich", "--where", "age"], ["--where age", "true or false"]),
+        (["--target", "rich", "--where", "age"], ["where age:", "true or false"]),
         (["--target", "rich", "--where", "rich IS NULL"], ["missing in every row"]),
         (["--target", "rich", "--where", "rich"], ["one class"]),
         (["--target", "age / 7.0"], ["numbers such as", "--task regression"]),
