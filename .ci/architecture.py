@@ -6,18 +6,12 @@
 from __future__ import annotations
 
 import ast
-import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-import numpy as np
-import polars as pl
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"

@@ -6,12 +6,12 @@ import sys
 
 import numpy as np
 import pytest
+from openfate_lab.experiments.bases import fit_base
 
 from openfate.errors import InputError, OpenFATEError
 from openfate.table import MultiHot
 from openfate_lab.data import Dataset
 from openfate_lab.experiments import bases
-from openfate_lab.experiments.bases import fit_base
 from openfate_lab.experiments.openworld import OpenWorld, gap_closed, gap_plot
 from openfate_lab.experiments.runner import make_plans, run
 from openfate_lab.experiments.streaming import Stream, Streams, parse_delay
