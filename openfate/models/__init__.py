@@ -2,7 +2,7 @@
 
 from openfate.models.backbone import MLP, Backbone, Pool
 from openfate.models.baselines import average, knn, pooling
-from openfate.models.extrapolator import GCN, GraphSAGE
+from openfate.models.extrapolator import GCN, SGC, GraphSAGE
 from openfate.models.fate import FATE, field_means
 from openfate.models.interactions import (
     BACKBONES,
@@ -21,6 +21,7 @@ __all__ = [
     "FATE",
     "GCN",
     "MLP",
+    "SGC",
     "Backbone",
     "DeepFM",
     "GraphSAGE",

@@ -1,8 +1,10 @@
-"""Mini-batches of click prediction: rows (B, d) of one id for each field, and labels (B,).
+"""What an engine computes a step with: the rows of a mini-batch as a graph, or as bags of cells.
 
-Rows may come from a disk that holds more than memory: an epoch is an iterable of numpy arrays, read
-ahead in the background and turned there into the graph of the batch, which holds only the features
-that its rows touch.  Tensors that are on a device already will do as well.
+A stream is mini-batches of rows (B, d) of one id for each field, and labels (B,).  They may come
+from a disk that holds more than memory: an epoch is an iterable of numpy arrays, read ahead in the
+background and turned there into the graph of the batch, which holds only the features that its rows
+touch (PAPER: "instance-level mini-batch partition").  Tensors that are on a device already will do
+as well.
 """
 
 from __future__ import annotations
@@ -14,33 +16,35 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
 from openfate.errors import InputError
 from openfate.graph import Bipartite
 from openfate.seeds import checked_seed
-from openfate.table import read_ahead
+from openfate.table import MultiHot, read_ahead
 
 __all__ = [
+    "Array",
+    "Bag",
     "Batch",
     "Batches",
-    "Rows",
-    "Table",
+    "IdBatch",
     "array_batches",
     "check_ids",
     "check_labels",
-    "pairs",
-    "prepared",
+    "check_pairs",
+    "prepare_ahead",
 ]
 
-Table = NDArray[Any] | Tensor
-Batches = Iterable[tuple[Table, Table]]
+Array = NDArray[Any] | Tensor
+Batches = Iterable[tuple[Array, Array]]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Rows:
+class IdBatch:
     """Ids and labels of a mini-batch on the device where they are needed.
 
     Arrays travel from pinned memory on a stream of their own, while the device computes: call
@@ -53,7 +57,7 @@ class Rows:
     ready: torch.cuda.Event | None = None
 
     @classmethod
-    def of(cls, ids: Table, y: Table, device: torch.device | str = "cpu") -> Rows:
+    def of(cls, ids: Array, y: Array, device: torch.device | str = "cpu") -> IdBatch:
         """Ids (B, d) and labels (B,), arrays or tensors.
 
         Labels on a device, and ids of 32 bits there, are not looked at: the host does not wait.
@@ -91,26 +95,54 @@ class Batch:
 
     X: Bipartite
     ids: Tensor  # (U,) int64, the features behind the columns of X, increasing
-    y: Tensor  # (B,) float32
+    y: Tensor  # (B,) int64 classes, otherwise floating; (B, K) labels
+    weight: Tensor | None = None  # (B,)
+    whole: bool = False  # whether the features are all of the model's
 
     @classmethod
-    def of(cls, ids: Table, y: Table, device: torch.device | str = "cpu") -> Batch:
+    def of(cls, ids: Array, y: Array, device: torch.device | str = "cpu") -> Batch:
         """The graph of rows (B, d), column f holding the feature of field f."""
-        rows = Rows.of(ids, y, device)
-        rows.wait()
-        if rows.labels is None:
-            check_labels(rows.y)
+        batch = IdBatch.of(ids, y, device)
+        batch.wait()
+        if batch.labels is None:
+            check_labels(batch.y)
         # WHY: ids of 32 bits sort in 60 % of the time that those of 64 take.
-        X, touched = Bipartite.from_fixed(rows.ids)
+        X, touched = Bipartite.from_fixed(batch.ids)
         if len(touched):
             check_ids(int(touched[0]))
-        return cls(X, touched.long(), rows.y)
+        return cls(X, touched.long(), batch.y)
 
     def __len__(self) -> int:
         return self.X.n_rows
 
 
-def _check_shapes(ids: Table, y: Table) -> None:
+@dataclass(frozen=True)
+class Bag:
+    """Rows of a plain network whose backbone reads one sum of embeddings a row.
+
+    WHY: `embedding_bag` and no graph: nothing is sent back from rows to features.
+    """
+
+    ids: Tensor  # (E,) int64 the feature of each cell, ordered by row
+    starts: Tensor  # (B,) int64 where each row's cells begin
+    value: Tensor | None  # (E,) of each cell; None: all are one
+    y: Tensor  # as a `Batch`'s
+    weight: Tensor | None
+
+    @classmethod
+    def of(cls, X: MultiHot, y: Tensor, weight: Tensor | None, like: Tensor) -> Bag:
+        """Rows of a table, on the device and in the precision of `like`."""
+        ids = torch.from_numpy(X.ids.astype(np.int64)).to(like.device)
+        starts = torch.from_numpy(X.row_ptr[:-1]).to(like.device)
+        value = None if X.values is None else torch.from_numpy(X.values).to(like)
+        return cls(ids, starts, value, y, weight)
+
+    def sums(self, W: Tensor, value: Tensor | None) -> Tensor:
+        """Sums (B, H + n_own) of embeddings, each cell times its `value` (E,)."""
+        return F.embedding_bag(self.ids, W, self.starts, mode="sum", per_sample_weights=value)
+
+
+def _check_shapes(ids: Array, y: Array) -> None:
     for name, table in (("ids", ids), ("labels", y)):
         if not isinstance(table, np.ndarray | Tensor):
             raise InputError(
@@ -119,7 +151,7 @@ def _check_shapes(ids: Table, y: Table) -> None:
     if ids.ndim != 2 or not ids.shape[1] or _kind(ids) not in "iu":
         raise InputError(
             f"a batch's ids have the shape {tuple(ids.shape)} and the type {ids.dtype}: "
-            "give whole numbers (rows, fields)."
+            "give integers (rows, fields)."
         )
     if tuple(y.shape) != (len(ids),):
         raise InputError(f"a batch of {len(ids)} rows has labels of the shape {tuple(y.shape)}.")
@@ -127,7 +159,7 @@ def _check_shapes(ids: Table, y: Table) -> None:
         raise InputError(f"a batch's labels have the type {y.dtype}: give numbers 0 and 1.")
 
 
-def _kind(table: Table) -> str:
+def _kind(table: Array) -> str:
     """The letter by which numpy knows a kind of numbers."""
     if not isinstance(table, Tensor):
         return table.dtype.kind
@@ -136,7 +168,7 @@ def _kind(table: Table) -> str:
     return "f" if table.is_floating_point() else "c" if table.is_complex() else "i"
 
 
-def _check_width(ids: Table) -> None:
+def _check_width(ids: Array) -> None:
     """Refuse ids that would become others as int32, which is how they travel."""
     if isinstance(ids, Tensor):  # on a device
         if ids.dtype != torch.int64 or not len(ids):
@@ -150,7 +182,7 @@ def _check_width(ids: Table) -> None:
     raise InputError(f"feature id {int(ids.max())}: ids go up to 2^31 - 1.")
 
 
-def check_labels(y: Table) -> None:
+def check_labels(y: Array) -> None:
     """Refuse a label that is neither 0 nor 1."""
     wrong: Any = (y != 0) & (y != 1)
     if wrong.any():
@@ -160,10 +192,10 @@ def check_labels(y: Table) -> None:
 def check_ids(lowest: int) -> None:
     """Refuse a negative id."""
     if lowest < 0:
-        raise InputError(f"feature id {lowest}: ids are whole numbers from 0.")
+        raise InputError(f"feature id {lowest}: ids are integers from 0.")
 
 
-def _on_host(table: Table) -> Table:
+def _on_host(table: Array) -> Array:
     """A tensor of the host as an array."""
     if isinstance(table, Tensor) and table.device.type == "cpu":
         array: NDArray[Any] = table.numpy()
@@ -171,7 +203,7 @@ def _on_host(table: Table) -> Table:
     return table
 
 
-def _moved(table: Table, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _moved(table: Array, dtype: torch.dtype, device: torch.device) -> Tensor:
     if isinstance(table, Tensor):
         return table.to(device, dtype)
     host = torch.empty(table.shape, dtype=dtype, pin_memory=device.type == "cuda")
@@ -216,13 +248,15 @@ def array_batches(
     return epoch
 
 
-def prepared(batches: Batches, make: Callable[[Table, Table], T], n_ahead: int = 2) -> Iterator[T]:
+def prepare_ahead(
+    batches: Batches, make: Callable[[Array, Array], T], n_ahead: int = 2
+) -> Iterator[T]:
     """What `make` makes of the batches that have rows, `n_ahead` of them in advance."""
-    made = (make(ids, y) for ids, y in pairs(batches) if len(ids))
+    made = (make(ids, y) for ids, y in check_pairs(batches) if len(ids))
     return read_ahead(made, n_ahead) if n_ahead else made
 
 
-def pairs(batches: Batches) -> Iterator[tuple[Table, Table]]:
+def check_pairs(batches: Batches) -> Iterator[tuple[Array, Array]]:
     """The batches, each a pair of ids and labels.
 
     Raises

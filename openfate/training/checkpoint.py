@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from openfate.errors import InputError
+from openfate.training.optim import Optimizer
 
 __all__ = [
     "Checkpoint",
@@ -56,13 +57,13 @@ def part(checkpoint: Checkpoint, name: str) -> dict[str, Tensor]:
     return {key[len(prefix) :]: v for key, v in checkpoint.items() if key.startswith(prefix)}
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
     """Moments and step counts of all parameters; empty before the first step."""
     state = optimizer.state_dict()["state"]
     return {f"{i}.{key}": value for i, entries in state.items() for key, value in entries.items()}
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def load_optimizer(optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
     """Go on from what `optimizer_state` returned, for the same parameters in the same order."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

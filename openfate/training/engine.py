@@ -1,51 +1,47 @@
-"""Engines: who computes the steps of a mini-batch, and its predictions.
+"""Engines: who computes the steps of a mini-batch.
 
-The loop of `train_stream` knows no more of an engine than this:
+`train` knows no more of an engine than `loss = engine.learn(engine.prepare(ids, y), seeds)`.
 
-    for kept in engine.start(batch, seeds):     the masks of the mini-batch
-        engine.step(kept)                       phi and W: at every mask
-    loss = engine.end()                         omega: once, with the accumulated gradient
-
-`PlainEngine` is torch's autograd, for every model and device.  The fused engine of
-`_triton_engine.py` does the same in Triton kernels, for the paper's click model on a GPU; `unfit`
-and `unfit_settings` tell what it takes.  Both keep their state in the same optimizers, so that one
-can go on from the other's checkpoint.
+`PlainEngine` is torch's autograd, for every model and device; its `learn` reads like the algorithm
+box of the paper.  The fused engine of `openfate.training.fused` does the same in Triton kernels,
+for the paper's click model on a GPU; `fused_obstacle` tells what it cannot take.  Both keep their
+state in optimizers of the same form, so that one can go on from the other's checkpoint.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges, full_precision
-from openfate.models import FATE, MLP, GraphSAGE
+from openfate.models import FATE, GCN, MLP, GraphSAGE
 from openfate.training import checkpoint as saved
-from openfate.training.batches import Batch, Batches, Table, prepared
+from openfate.training.batches import Array, Bag, Batch
 from openfate.training.checkpoint import Checkpoint
 from openfate.training.dropedge import drop_edges
-from openfate.training.masking import k_shot, n_fold
-from openfate.training.metrics import log_loss
-from openfate.training.optim import RowAdam
-from openfate.training.settings import EngineName, StreamSettings
+from openfate.training.losses import mean_loss
+from openfate.training.masking import draw_masks
+from openfate.training.optim import Optimizer, RowAdam, make_optimizer
+from openfate.training.settings import EngineName, Settings
 
-__all__ = ["Engine", "PlainEngine", "Predictor", "Seeds", "make_engine", "make_predictor"]
+__all__ = ["Engine", "PlainEngine", "Seeds", "check_observed", "fused_obstacle", "make_engine"]
 
 B = TypeVar("B")
 Device = torch.device | str
+_EVERYTHING = (torch.empty(0),)  # the one mask of rows in bags, which is not looked at
 MAX_WIDTH, MAX_HIDDEN = 28, 512  # of the fused engine: what a program's registers hold
 
 
 class Seeds(NamedTuple):
-    """Of one mini-batch."""
+    """Of one mini-batch of a stream: so a run goes on from a checkpoint as if never stopped."""
 
     dropout: int
     masks: int
@@ -58,36 +54,27 @@ class Seeds(NamedTuple):
 
 
 class Engine(ABC, Generic[B]):
-    """Trains on one mini-batch after the other; `theta`, `table` and `omega` are its optimizers."""
+    """Trains on one mini-batch after the other.
 
-    def __init__(self, model: FATE, settings: StreamSettings, device: Device) -> None:
-        self.model, self.settings, self.device = model, settings, device
-        self.table = RowAdam(model.W.detach(), settings.lr, mode=settings.adam)
-        self.theta = torch.optim.Adam(model.backbone.parameters(), settings.lr, fused=True)
-        g = list(model.extrapolator.parameters()) if model.extrapolator is not None else []
-        # WHY: Adam refuses an empty list, which is what a plain network has.
-        self.omega = torch.optim.Adam(
-            g or [torch.zeros(1)], settings.lr_extrapolator, fused=bool(g)
-        )
+    `theta` and `omega` are its optimizers; in a stream `table` is that of W, by touched rows.
+    """
+
+    theta: Optimizer
+    omega: Optimizer
+    table: RowAdam | None
+
+    def __init__(self, model: FATE, settings: Settings, device: Device) -> None:
+        self.model, self.settings, self.device = model, settings, torch.device(device)
         self.mask_rng = torch.Generator()
 
     @abstractmethod
-    def prepare(self, ids: Table, y: Table) -> B:
-        """What `start` takes, of ids (B, d) and labels (B,); may run in another thread."""
+    def prepare(self, ids: Array, y: Array) -> B:
+        """What `learn` takes, of ids (B, d) and labels (B,); may run in another thread."""
 
     @abstractmethod
-    def start(self, batch: B, seeds: Seeds) -> Iterable[Tensor]:
-        """Begin a mini-batch; what `step` is to be called with, one after the other."""
+    def learn(self, batch: B, seeds: Seeds | None) -> Tensor | float:
+        """Step phi and W at every mask, omega once; the mean loss of the masks."""
 
-    @abstractmethod
-    def step(self, kept: Tensor) -> None:
-        """Step phi and W once; add to the gradient of omega."""
-
-    @abstractmethod
-    def end(self) -> float:
-        """Step omega; the mean loss of the steps."""
-
-    @abstractmethod
     def settle(self) -> None:
         """Bring the model's W, and the state of its optimizer, up to now."""
 
@@ -96,81 +83,56 @@ class Engine(ABC, Generic[B]):
 
     def state(self) -> dict[str, dict[str, Tensor]]:
         """All that a run needs to go on, beside the model; the tensors are the live ones."""
-        return {
-            "rows": self.table.state(),
+        found = {
             "theta": saved.optimizer_state(self.theta),
             "omega": saved.optimizer_state(self.omega),
         }
+        return found if self.table is None else {"rows": self.table.state(), **found}
 
     def load_state(self, checkpoint: Checkpoint) -> None:
         """Go on from the parts of a checkpoint that `state` names."""
-        self.table.load_state(saved.part(checkpoint, "rows"))
         saved.load_optimizer(self.theta, saved.part(checkpoint, "theta"))
         saved.load_optimizer(self.omega, saved.part(checkpoint, "omega"))
-
-    def field_masks(self, n_fields: int) -> Tensor:
-        """(S, d) bool on the host: the fields that each step of k-shot keeps; one step for none."""
-        s = self.settings
-        if s.masking == "none":
-            return torch.ones(1, n_fields, dtype=torch.bool)
-        assert s.n_kept is not None
-        return k_shot(torch.arange(n_fields), s.n_kept, s.n_draws, self.mask_rng)
+        if self.table is not None:
+            self.table.load_state(saved.part(checkpoint, "rows"))
 
 
-class Predictor(Protocol):
-    """Predicts each mini-batch from its own graph."""
-
-    def logits(
-        self, batches: Batches, n_ahead: int
-    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Logits (B,) and labels (B,) of each mini-batch."""
-
-    def close(self) -> None:
-        """Free what predicting needed."""
-
-
-def make_engine(model: FATE, settings: StreamSettings, device: Device) -> Engine[Any]:
-    """The engine that the settings name, or the fastest that fits.
+def make_engine(model: FATE, settings: Settings, device: Device) -> Engine[Any]:
+    """The engine of a stream that the settings name, or the fastest that fits.
 
     Examples
     --------
     >>> model = FATE(4, MLP(8, 1), GraphSAGE(8), recompose="all")
-    >>> make_engine(model, StreamSettings(n_kept=1, engine="fused"), "cpu")
+    >>> make_engine(model, Settings.clicks(n_kept=1, engine="fused"), "cpu")
     Traceback (most recent call last):
         ...
     openfate.errors.InputError: engine='fused' does not fit: device=cpu is no GPU. Choose \
 engine='auto', which takes plain torch then.
     """
-    if _fits(settings.engine, unfit(model, device) or unfit_settings(settings)):
+    if takes_fused(settings.engine, fused_obstacle(model, device, settings)):
         # WHY here: this module loads Triton.
-        from openfate.training.fused.fused_engine import FusedEngine  # noqa: PLC0415
+        from openfate.training.fused.click_engine import FusedEngine  # noqa: PLC0415
 
         return FusedEngine(model, settings, device)
     return PlainEngine(model, settings, device)
 
 
-def make_predictor(
-    model: FATE, device: Device, engine: EngineName = "auto", drop_new: bool = False
-) -> Predictor:
-    """Likewise for predictions; `drop_new` leaves features from id D on out."""
-    if _fits(engine, unfit(model, device)):
-        from openfate.training.fused.fused_engine import FusedPredictor  # noqa: PLC0415
-
-        return FusedPredictor(model, device, drop_new)
-    return PlainPredictor(model, device, drop_new)
-
-
-def _fits(engine: EngineName, reason: str | None) -> bool:
-    if engine == "fused" and reason is not None:
+def takes_fused(engine: EngineName, obstacle: str | None) -> bool:
+    """Whether an engine's name and what is in its way choose the fused one."""
+    if engine == "fused" and obstacle is not None:
         raise InputError(
-            f"engine='fused' does not fit: {reason}. Choose engine='auto', which takes plain torch "
-            "then."
+            f"engine='fused' does not fit: {obstacle}. Choose engine='auto', which takes plain "
+            "torch then."
         )
-    return engine != "plain" and reason is None
+    return engine != "plain" and obstacle is None
 
 
-def unfit(model: FATE, device: Device) -> str | None:
-    """Why the fused engine cannot predict with a model on a device; None if it can."""
+def fused_obstacle(model: FATE, device: Device, settings: Settings | None = None) -> str | None:
+    """Why the fused engine cannot predict with a model, or train with settings; None if it can."""
+    return _device_obstacle(model, device) or _model_obstacle(model) or _settings_obstacle(settings)
+
+
+def _device_obstacle(model: FATE, device: Device) -> str | None:
     at = torch.device(device)
     if at.type != "cuda":
         return f"device={device} is no GPU"
@@ -178,6 +140,10 @@ def unfit(model: FATE, device: Device) -> str | None:
         return f"the model is on {model.W.device}, or device={device} is not the current one"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
+    return None
+
+
+def _model_obstacle(model: FATE) -> str | None:
     if model.W.dtype != torch.float32:
         return f"the model is in {model.W.dtype}, not in float32"
     if model.W.numel() >= 2**31:
@@ -202,14 +168,17 @@ def unfit(model: FATE, device: Device) -> str | None:
     return None
 
 
-def unfit_settings(settings: StreamSettings) -> str | None:
-    """Why the fused engine cannot train with these settings; None if it can."""
+def _settings_obstacle(settings: Settings | None) -> str | None:
+    if settings is None:
+        return None
     if settings.masking == "n_fold":
         return "masking='n_fold' hides features, not fields"
-    if settings.masking == "k_shot" and settings.reading == "columns":
+    if settings.columns_only:
         return "reading='columns' takes edges out"
     if settings.adam == "lazy":
         return "adam='lazy' is not dense Adam"
+    if settings.cell_dropout or settings.drop_edge_directed or not settings.async_updates:
+        return "it knows no cell_dropout, no drop_edge_directed and no joint updates"
     return None
 
 
@@ -222,92 +191,204 @@ def check_observed(highest: int, n_observed: int) -> None:
         )
 
 
-class PlainEngine(Engine[Batch]):
+class PlainEngine(Engine[Batch | Bag]):
     """Torch's autograd.
 
-    The embeddings of a mini-batch are copied out of W once, stepped in the copy and written back.
+    Of a table, W is stepped with the backbone, as dense as it is.  In a stream the embeddings of a
+    mini-batch are copied out of W once, stepped in the copy and written back.
+
+    Parameters
+    ----------
+    seed
+        Of masks, dropped cells and DropEdge in a table; None: a stream, whose mini-batches come
+        with seeds of their own.
+    field_of
+        (D,) the field of each feature of a table.
     """
 
-    def __init__(self, model: FATE, settings: StreamSettings, device: Device) -> None:
+    def __init__(
+        self,
+        model: FATE,
+        settings: Settings,
+        device: Device,
+        seed: int | None = None,
+        field_of: Tensor | None = None,
+    ) -> None:
         super().__init__(model, settings, device)
         self.edge_rng = torch.Generator(device)
-        self.losses: list[Tensor] = []
+        self.field_of, self.fixed_masks = field_of, None
+        s, g = settings, model.extrapolator
+        theta = list(model.backbone.parameters())
+        if seed is None:
+            self.table = RowAdam(model.W.detach(), s.lr, mode=s.adam)
+        else:
+            self.table, theta = None, [model.W, *theta]
+            self.mask_rng.manual_seed(seed)
+            self.edge_rng.manual_seed(seed + 1)
+            self.fixed_masks = self.draw_masks() if s.masking == "leave_out" else None
+        omega = [] if g is None else g.parameters()
+        self.theta = make_optimizer(theta, s.lr, s.optimizer, s.weight_decay)
+        self.omega = make_optimizer(omega, s.lr_extrapolator, s.optimizer, s.weight_decay)
 
-    def prepare(self, ids: Table, y: Table) -> Batch:
+    def prepare(self, ids: Array, y: Array) -> Batch:
         """The graph of the batch."""
         return Batch.of(ids, y, self.device)
 
-    def start(self, batch: Batch, seeds: Seeds) -> Tensor:
-        """(S, U): which features of the mini-batch each of its steps may use."""
-        check_observed(int(batch.ids[-1]), len(self.model.W))
+    def learn(self, batch: Batch | Bag, seeds: Seeds | None = None) -> Tensor:
+        """Algorithm 1: fast updates of the backbone, slow updates of the extrapolator."""
+        s, theta, omega, table = self.settings, self.theta, self.omega, self.table
+        if seeds is not None:
+            self._reseed(seeds)
+        if table is not None:
+            assert isinstance(batch, Batch)
+            check_observed(int(batch.ids[-1]), len(self.model.W))
+            table.touch(batch.ids)
+        self.model.train()
+        losses = []
+        omega.zero_grad()
+        if s.accumulate_backbone:  # REFERENCE: T2
+            theta.zero_grad()
+        with self._omega_unchanged():
+            for kept in self._masks(batch):
+                if s.overwrite_hidden:  # PAPER: T5, W[f_j] <- 0 as printed
+                    self._erase(kept, batch)
+                if not s.accumulate_backbone:
+                    theta.zero_grad()
+                loss = self._loss(batch, kept)
+                loss.backward()  # type: ignore[no-untyped-call]
+                theta.step()  # phi and W: at every mask
+                if table is not None:
+                    table.step()
+                if not s.async_updates:
+                    omega.step()
+                    omega.zero_grad()
+                losses.append(loss.detach())
+        if s.async_updates:
+            omega.step()  # omega: once, with the accumulated gradient
+        if table is not None:
+            table.release()
+        return torch.stack(losses).mean()
+
+    # ---- what a step draws ---------------------------------------------------------------------
+
+    def _reseed(self, seeds: Seeds) -> None:
         torch.manual_seed(seeds.dropout)
         self.mask_rng.manual_seed(seeds.masks)
         self.edge_rng.manual_seed(seeds.edges)
-        self.model.train()
-        self.omega.zero_grad()
-        self.table.touch(batch.ids)
-        self.batch, self.losses = batch, []
-        X = batch.X
-        if self.settings.masking == "n_fold":
-            return n_fold(X.n_features, self.settings.n_folds, self.mask_rng).to(self.device)
+
+    def draw_masks(self) -> Tensor:
+        """Masks (S, D) over all features of a table."""
+        unit_of = self.field_of if self.settings.unit == "field" else None
+        return draw_masks(self.settings, len(self.model.W), self.mask_rng, unit_of)
+
+    def _masks(self, batch: Batch | Bag) -> Iterable[Tensor]:
+        """(S, U): which features of the mini-batch each of its steps may use."""
+        if isinstance(batch, Bag):
+            return _EVERYTHING
+        X, s = batch.X, self.settings
+        if self.table is None:
+            kept = self.draw_masks() if self.fixed_masks is None else self.fixed_masks
+            kept = kept.to(self.device)
+            return kept if batch.whole else kept[:, batch.ids]
+        if s.masking != "k_shot":
+            return draw_masks(s, X.n_features, self.mask_rng).to(self.device)
         assert X.field_of is not None
-        return self.field_masks(X.n_edges // X.n_rows).to(self.device)[:, X.field_of]
+        kept = draw_masks(s, X.n_edges // X.n_rows, self.mask_rng)  # (S, d)
+        return kept.to(self.device)[:, X.field_of]
 
-    def step(self, kept: Tensor) -> None:
-        """One mask: forward, backward, Adam."""
-        self.theta.zero_grad()
-        loss = log_loss(self._logits(self.batch.X, kept), self.batch.y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.theta.step()
-        self.table.step()
-        self.losses.append(loss.detach())
+    def draw_edges(self, X: Bipartite, rho: float) -> Edges:
+        """The edges on which messages travel, each removed with probability `rho`."""
+        if self.model.extrapolator is None:
+            return Edges.of(X)
+        return drop_edges(X, rho, self.edge_rng, self.settings.drop_edge_directed)
 
-    def _logits(self, X: Bipartite, kept: Tensor) -> Tensor:
-        """What the touched rows of W predict under one mask, with DropEdge and Dropout."""
-        if self.settings.masking == "k_shot" and self.settings.reading == "columns":
-            X = X.keep_features(kept)
-        edges = Edges.of(X)
-        if self.model.extrapolator is not None:
-            edges = drop_edges(X, self.settings.drop_edge, self.edge_rng)
-        kind, half = torch.device(self.device).type, torch.bfloat16
-        with torch.autocast(kind, half) if self.settings.mixed_precision else nullcontext():
-            out: Tensor = self.model(X, kept, edges, self.table.rows)
-        return full_precision(out)
+    def _drop_cells(self, value: Tensor | None, n_cells: int) -> Tensor:
+        """(E,) what each cell counts: its value scaled up, or zero where it is dropped."""
+        W, p = self.model.W, self.settings.cell_dropout
+        kept = torch.rand(n_cells, generator=self.mask_rng) >= p
+        scale = kept.to(W.device, W.dtype) / (1 - p)
+        return scale if value is None else value.to(W.dtype) * scale
 
-    def end(self) -> float:
-        """Write the touched rows back."""
-        self.omega.step()
-        self.table.release()
-        return float(torch.stack(self.losses).mean())
+    # ---- the loss ------------------------------------------------------------------------------
+
+    def _omega_unchanged(self) -> AbstractContextManager[None]:
+        """The masks of one iteration, during which only theta is updated."""
+        g = self.model.extrapolator
+        if self.settings.async_updates and isinstance(g, GCN):
+            return g.unchanged()
+        return nullcontext()
+
+    def _loss(self, batch: Batch | Bag, kept: Tensor) -> Tensor:
+        """The loss of one mask, with DropEdge, Dropout and dropped cells."""
+        s, model = self.settings, self.model
+        if isinstance(batch, Bag):
+            return self.bag_loss(batch, training=True)
+        X = batch.X.keep_features(kept) if s.columns_only else batch.X
+        edges = self.draw_edges(X, s.drop_edge)
+        if s.cell_dropout:
+            X = X.with_values(self._drop_cells(X.value, X.n_edges))
+        if self.table is not None:
+            W = self.table.rows
+        else:
+            # WHY: backward of index_select is half as long as that of W[ids].
+            W = model.W if batch.whole else model.W.index_select(0, batch.ids)
+        return self.loss(X, kept, edges, W, batch)
+
+    def loss(
+        self, X: Bipartite, kept: Tensor, edges: Edges, W: Tensor, target: Batch | Bag
+    ) -> Tensor:
+        """The loss of one mask, or the mean of several."""
+        with self._precision():
+            outputs = self.model(X, kept, edges, W)
+        return self._mean_loss(outputs, target)
+
+    def bag_loss(self, bag: Bag, training: bool = False) -> Tensor:
+        """The loss of rows of a plain network."""
+        value = bag.value
+        if training and self.settings.cell_dropout:
+            value = self._drop_cells(value, len(bag.ids))
+        with self._precision():
+            outputs = self.model.backbone(bag.sums(self.model.W, value))
+        return self._mean_loss(outputs, bag)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        mixed = self.settings.mixed_precision
+        return torch.autocast(self.device.type, torch.bfloat16) if mixed else nullcontext()
+
+    def _mean_loss(self, outputs: Tensor, target: Batch | Bag) -> Tensor:
+        # WHY: a loss in bfloat16 would round to three digits.
+        return mean_loss(self.settings.loss, full_precision(outputs), target.y, target.weight)
+
+    def _erase(self, kept: Tensor, batch: Batch | Bag) -> None:
+        """Set the embeddings of hidden features to zero in place."""
+        if isinstance(batch, Batch):
+            with torch.no_grad():
+                self.model.W[batch.ids[(~kept).nonzero()[:, 0]]] = 0
+
+    # ---- between mini-batches ------------------------------------------------------------------
 
     def settle(self) -> None:
         """Rows that wait for their drift are not what the model has."""
-        self.table.settle()
+        if self.table is not None:
+            self.table.settle()
 
+    def state(self) -> dict[str, dict[str, Tensor]]:
+        """Of a table also where its random numbers are; a stream's begin anew at each batch."""
+        found = super().state()
+        if self.table is None:
+            numbers = {"masks": self.mask_rng.get_state(), "edges": self.edge_rng.get_state()}
+            if self.device.type == "cuda":
+                numbers["cuda"] = torch.cuda.get_rng_state(self.device)
+            found["random"] = {**numbers, "dropout": torch.get_rng_state()}
+        return found
 
-class PlainPredictor:
-    """The model's own forward, on the graph of each mini-batch."""
-
-    def __init__(self, model: FATE, device: Device, drop_new: bool) -> None:
-        self.model, self.device, self.drop_new = model, device, drop_new
-
-    def logits(
-        self, batches: Batches, n_ahead: int
-    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Logits (B,) and labels (B,) of each mini-batch."""
-        self.model.eval()
-        for batch in prepared(batches, lambda ids, y: Batch.of(ids, y, self.device), n_ahead):
-            yield self._predict(batch).float().cpu().numpy(), batch.y.cpu().numpy()
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-    @torch.no_grad()
-    def _predict(self, batch: Batch) -> Tensor:
-        model = self.model
-        observed = batch.ids < len(model.W)
-        W = model.W.new_zeros(len(batch.ids), model.W.size(1))
-        W[observed] = model.W[batch.ids[observed]]
-        X = batch.X.keep_features(observed) if self.drop_new else batch.X
-        out: Tensor = model(X, observed, Edges.of(X), W)
-        return out[:, 0]
+    def load_state(self, checkpoint: Checkpoint) -> None:
+        """Go on from the parts of a checkpoint that `state` names."""
+        super().load_state(checkpoint)
+        if self.table is None:
+            numbers = {k: v.cpu() for k, v in saved.part(checkpoint, "random").items()}
+            self.mask_rng.set_state(numbers["masks"])
+            self.edge_rng.set_state(numbers["edges"])
+            torch.set_rng_state(numbers["dropout"])
+            if "cuda" in numbers:
+                torch.cuda.set_rng_state(numbers["cuda"], self.device)

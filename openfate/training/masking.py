@@ -13,8 +13,25 @@ import torch
 from torch import Tensor
 
 from openfate.errors import InputError
+from openfate.training.settings import Settings
 
-__all__ = ["k_shot", "leave_out", "n_fold"]
+__all__ = ["draw_masks", "k_shot", "leave_out", "n_fold"]
+
+
+def draw_masks(
+    settings: Settings, n_features: int, generator: torch.Generator, unit_of: Tensor | None = None
+) -> Tensor:
+    """Masks (S, D) of one iteration; `unit_of` (D,) is what k-shot samples, features by default."""
+    s = settings
+    if s.masking == "n_fold":
+        return n_fold(n_features, s.n_folds, generator, reference=s.reference_folds)
+    if s.masking == "leave_out":
+        return leave_out(n_features, s.left_out, generator)
+    if s.masking == "k_shot":
+        unit_of = torch.arange(n_features) if unit_of is None else unit_of
+        assert s.n_kept is not None
+        return k_shot(unit_of, s.n_kept, s.n_draws, generator)
+    return torch.ones(1, n_features, dtype=torch.bool)
 
 
 def n_fold(

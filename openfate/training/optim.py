@@ -1,4 +1,4 @@
-"""Adam on the rows of a large table that a mini-batch touches, and on no others.
+"""Optimizers: Adam on the rows of a large table that a mini-batch touches, and on small models.
 
 Dense Adam moves every row at every step: one without a gradient drifts on with its momentum, which
 decays.  `RowAdam` makes up for the steps that a row missed when the row is next touched,
@@ -14,16 +14,17 @@ files; `state` and `load_state` are plain dicts of tensors.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from openfate.errors import InputError
 
-__all__ = ["AdamMode", "LeanAdam", "RowAdam"]
+__all__ = ["AdamMode", "LeanAdam", "Optimizer", "OptimizerName", "RowAdam", "make_optimizer"]
 
 AdamMode = Literal["exact", "lazy", "dense"]
+OptimizerName = Literal["adam", "adamw", "sgd"]
 
 # After so many steps without a gradient a row has arrived: 0.9^200 of a step is 1e-9 of it.
 _SETTLED = 200
@@ -126,7 +127,7 @@ class RowAdam:
         self.ids = None
 
     @torch.no_grad()
-    def stepped(self, n_steps: int) -> None:
+    def note_steps(self, n_steps: int) -> None:
         """Note that somebody else took so many dense steps on the table and its moments."""
         self.t += n_steps
         self.upto.fill_(self.t)
@@ -234,6 +235,11 @@ class LeanAdam:
 
     WHY: on a model of some hundred numbers the bookkeeping takes longer than the step.
 
+    Parameters
+    ----------
+    weight_decay
+        Of AdamW; None: Adam.
+
     Examples
     --------
     >>> w = torch.nn.Parameter(torch.ones(1))
@@ -244,9 +250,11 @@ class LeanAdam:
     [0.8999999761581421]
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float) -> None:
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], lr: float, weight_decay: float | None = None
+    ) -> None:
         self.parameters: list[Tensor] = list(parameters)
-        self.lr = float(lr)
+        self.lr, self.weight_decay = float(lr), weight_decay
         # A tensor that has had no gradient has made no step: each counts its own.
         self.m: list[Tensor] = [torch.zeros_like(p) for p in self.parameters]
         self.v: list[Tensor] = [torch.zeros_like(p) for p in self.parameters]
@@ -267,7 +275,37 @@ class LeanAdam:
             self.steps[i] += 1
         w, m, v = ([tensors[i] for i in at] for tensors in (self.parameters, self.m, self.v))
         grads = [cast("Tensor", p.grad) for p in w]
-        _fused(w, grads, m, v, [self.steps[i] for i in at], self.lr)
+        steps = [self.steps[i] for i in at]
+        _fused(w, grads, m, v, steps, self.lr, weight_decay=self.weight_decay)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `torch.optim.Adam`'s; the moments are the live ones."""
+        state = {
+            i: {"step": torch.tensor(float(n)), "exp_avg": self.m[i], "exp_avg_sq": self.v[i]}
+            for i, n in enumerate(self.steps)
+            if n
+        }
+        return {"state": state, "param_groups": []}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned, ours or torch's."""
+        for i, entries in state["state"].items():
+            self.steps[i] = int(entries["step"])
+            self.m[i].copy_(entries["exp_avg"])
+            self.v[i].copy_(entries["exp_avg_sq"])
+
+
+Optimizer = LeanAdam | torch.optim.Optimizer
+
+
+def make_optimizer(
+    parameters: Iterable[nn.Parameter], lr: float, name: OptimizerName, weight_decay: float
+) -> Optimizer:
+    """The optimizer of a name, over all of some parameters or none."""
+    owned = list(parameters)
+    if name == "sgd" and owned:  # torch refuses an empty list
+        return torch.optim.SGD(owned, lr)
+    return LeanAdam(owned, lr, weight_decay if name == "adamw" else None)
 
 
 def _fused(
@@ -279,11 +317,13 @@ def _fused(
     lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
+    weight_decay: float | None = None,
 ) -> None:
     """Step number `steps` of each tensor, by torch's own kernel: one pass over w, g, m and v."""
     counts = {n: torch.tensor(float(n), device=w[0].device) for n in set(steps)}
     # WHY: `torch.optim.adam.adam`, which calls it, takes three times as long on small tensors.
-    torch._fused_adam_(
+    kernel = torch._fused_adam_ if weight_decay is None else torch._fused_adamw_
+    kernel(
         w,
         grads,
         m,
@@ -293,7 +333,7 @@ def _fused(
         lr=lr,
         beta1=betas[0],
         beta2=betas[1],
-        weight_decay=0.0,
+        weight_decay=weight_decay or 0.0,
         eps=eps,
         amsgrad=False,
         maximize=False,

@@ -26,6 +26,11 @@ class Rows:
     y: NDArray[Any]  # (N,) int64 classes, (N, K) float64 labels or (N,) float64 numbers
     weight: NDArray[np.float64] | None  # (N,), the largest is one
 
+    def select(self, at: NDArray[np.intp]) -> Rows:
+        """The rows at these places."""
+        weight = None if self.weight is None else self.weight[at]
+        return Rows(self.X.select_rows(at), self.y[at], weight)
+
 
 def check_rows(
     model: FATE, loss: Loss, name: str, X: MultiHot, y: ArrayLike, weight: ArrayLike | None = None
@@ -34,9 +39,14 @@ def check_rows(
     target = np.asarray(y)
     _check_type(loss, name, target)
     if X.n_features != len(model.W):
-        raise InputError(f"{name} rows have {X.n_features} features, the model {len(model.W)}.")
+        raise InputError(
+            f"{name} rows have {X.n_features} features, the model {len(model.W)}: give rows over "
+            "the features that the model was made for."
+        )
     if X.n_rows != len(target):
-        raise InputError(f"{name}: {X.n_rows} rows but {len(target)} labels.")
+        raise InputError(
+            f"{name}: {X.n_rows} rows but {len(target)} labels; give one label for each row."
+        )
     if X.n_rows == 0:
         raise InputError(f"there are no {name} rows.")
     weights = None if weight is None else _check_weight(name, np.asarray(weight), X.n_rows)

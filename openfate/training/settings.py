@@ -7,60 +7,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
 from openfate.errors import InputError
 from openfate.training.losses import Loss
-from openfate.training.optim import AdamMode
+from openfate.training.optim import AdamMode, OptimizerName
 
-__all__ = ["Compat", "EngineName", "Settings", "StreamSettings", "usable_device"]
+__all__ = ["Compat", "EngineName", "Settings", "check_device", "cuda_devices"]
 
 Compat = Literal["paper", "reference"] | None
 EngineName = Literal["auto", "plain", "fused"]
 
-_CHOICES = {
+_CHOICES: dict[str, tuple[str, ...]] = {
     "masking": ("n_fold", "k_shot", "leave_out", "none"),
     "unit": ("feature", "field"),
     "reading": ("mask", "columns"),
-    "untrained": ("field_mean", "leave"),
+    "untrained": ("field_mean", "zero", "leave"),
+    "optimizer": get_args(OptimizerName),
+    "adam": get_args(AdamMode),
+    "engine": get_args(EngineName),
     "loss": get_args(Loss),
 }
-_LEAST = {"n_folds": 2, "n_draws": 1, "epochs": 1, "n_kept": 1, "batch_size": 1, "patience": 1}
-_REAL = {"drop_edge": 1.0, "left_out": 1.0, "lr": 1e12, "lr_extrapolator": 1e12}
-
-
+_LEAST = {
+    **{"n_folds": 2, "n_draws": 1, "n_kept": 1, "epochs": 1, "batch_size": 1, "patience": 1},
+    **{"validate_every": 1, "checkpoint_every": 1, "n_ahead": 0},
+}
+_OPTIONAL = ("n_kept", "batch_size", "patience")  # None has a meaning
+_HIGHEST = {
+    **{"drop_edge": 1.0, "left_out": 1.0, "cell_dropout": 0.99},
+    **{"lr": 1e12, "lr_extrapolator": 1e12, "weight_decay": 1e12},
+}
 _FLAGS = (
     *("reference_folds", "drop_edge_directed", "async_updates", "accumulate_backbone"),
     *("overwrite_hidden", "redraw_validation", "mixed_precision"),
 )
-_OPTIONAL = ("n_kept", "batch_size", "patience")  # None has a meaning
+# What mini-batches of ids must leave at these values: it is of a table in memory.
+_OF_TABLES = {
+    **{"batch_size": None, "optimizer": "adam", "loss": "log_loss", "accumulate_backbone": False},
+    **{"overwrite_hidden": False, "redraw_validation": False},
+}
 
 
-def _check_numbers(settings: object, leasts: dict[str, int], highs: dict[str, float]) -> None:
-    """Whole numbers from `leasts` up, where there are any; others from 0 to `highs`."""
-    for name, least in leasts.items():
-        value = getattr(settings, name)
-        if value is None and name in _OPTIONAL:
-            continue
-        if type(value) is not int or value < least:
-            raise InputError(f"{name}={value!r}: choose a whole number from {least} up.")
-    for name, high in highs.items():
-        value = getattr(settings, name)
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not 0 <= value <= high:
-            raise InputError(f"{name}={value!r}: choose a number from 0 to {high:g}.")
-
-
-def _check_flags(settings: object, *names: str) -> None:
-    for name in names:
-        if not isinstance(getattr(settings, name), bool):
-            raise InputError(f"{name}={getattr(settings, name)!r}: choose True or False.")
-
-
-def usable_device(device: torch.device | str) -> torch.device:
-    """A device that tensors can be on.
+def check_device(device: torch.device | str) -> torch.device:
+    """Take a device that tensors can be on.
 
     Raises
     ------
@@ -69,7 +60,7 @@ def usable_device(device: torch.device | str) -> torch.device:
 
     Examples
     --------
-    >>> usable_device("cpu")
+    >>> check_device("cpu")
     device(type='cpu')
     """
     try:
@@ -91,21 +82,28 @@ def cuda_devices(device: torch.device) -> list[torch.device]:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train.
+    """How to train; `clicks` and `plain` have the defaults of other tasks.
+
+    A step is what is counted, validated and told to `on_step`: an epoch of a table in memory, a
+    mini-batch of a stream of ids.
 
     Parameters
     ----------
     masking
         "n_fold": self-supervised, each of `n_folds` parts hidden once an iteration; "k_shot":
         inductive, `n_kept` units kept in each of `n_draws` steps; "leave_out": one fixed share
-        `left_out` hidden; "none": a plain network.
+        `left_out` hidden (of a table); "none": nothing is hidden.
+    n_kept
+        Of "k_shot".  PAPER: 24 of Criteo's 39 fields, 17 of Avazu's 22.
     unit
-        What k-shot samples: "feature" or "field".
+        What k-shot samples: "feature" (of a table) or "field".
     reading
         Of k-shot.  "mask": hidden features keep their edges and are predicted with (REFERENCE: T6);
         "columns": they are taken out of the table (PAPER: "extract the corresponding columns").
     reference_folds
         REFERENCE: T1, one fold too many.
+    cell_dropout
+        The probability that a cell of a training row is dropped; the others are scaled up.
     drop_edge, drop_edge_directed
         The probability that an edge is removed; directions drawn apart (REFERENCE: T10).
     async_updates
@@ -119,16 +117,32 @@ class Settings:
     redraw_validation
         REFERENCE: new masks at every epoch, and DropEdge, in the validation loss.
     untrained
-        What becomes of a feature that no training row has: "field_mean" gives it the mean embedding
-        of its field, or zero; "leave" keeps what the model holds (REFERENCE: its random start).
-    epochs, lr, lr_extrapolator, batch_size
-        Epochs, Adam's two learning rates, rows in a mini-batch (None: all at once).
-    patience
-        Stop after so many epochs without a better validation loss; None, or without validation
-        rows: never.
+        What becomes of a feature that no row of a table has: "field_mean" gives it the mean
+        embedding of its field, or zero; "zero"; "leave" keeps what the model holds (REFERENCE: its
+        random start).
+    epochs, lr, lr_extrapolator
+        Epochs, and the two learning rates.
+    optimizer, weight_decay
+        "adam", "adamw", whose `weight_decay` it is, or plain "sgd".  A stream takes "adam".
+    adam
+        Of the embeddings in a stream: "exact", "lazy" or "dense", see
+        `openfate.training.optim.RowAdam`.
+    batch_size
+        Rows of a table in a mini-batch; None: all at once.
+    validate_every, patience
+        Validate after so many steps; stop after `patience` validations without a better one (None,
+        or without validation rows: never).
+    checkpoint_every
+        Hand out a checkpoint after so many steps.
+    n_ahead
+        Mini-batches of a stream that a thread reads and prepares in advance; 0: none.
     mixed_precision
         Layers in bfloat16, where a GPU is made for it; sums over edges, losses and weights stay in
         float32.
+    engine
+        "fused": Triton kernels on a GPU; "plain": torch's own; "auto": fused where it fits, see
+        `openfate.training.engine`.  A run may go on from a checkpoint with the other one: masks are
+        the same, other random numbers are not.
     loss
         "log_loss": of classes; "multilabel": of K labels of 0 and 1; "squared_error" and
         "absolute_error": of a number, which is best scaled to about one by the caller.
@@ -142,36 +156,106 @@ class Settings:
     unit: Literal["feature", "field"] = "feature"
     reading: Literal["mask", "columns"] = "mask"
     reference_folds: bool = False
+    cell_dropout: float = 0.0
     drop_edge: float = 0.5
     drop_edge_directed: bool = False
     async_updates: bool = True
     accumulate_backbone: bool = False
     overwrite_hidden: bool = False
     redraw_validation: bool = False
-    untrained: Literal["field_mean", "leave"] = "field_mean"
+    untrained: Literal["field_mean", "zero", "leave"] = "field_mean"
     epochs: int = 200
     lr: float = 1e-2
     lr_extrapolator: float = 1e-3
+    optimizer: OptimizerName = "adam"
+    weight_decay: float = 0.0
+    adam: AdamMode = "exact"
     batch_size: int | None = None
+    validate_every: int = 1
     patience: int | None = None
+    checkpoint_every: int = 100
+    n_ahead: int = 2
     mixed_precision: bool = False
+    engine: EngineName = "auto"
     loss: Loss = "log_loss"
+
+    @classmethod
+    def clicks(cls, **changes: Any) -> Settings:
+        """Of a stream of clicks.  PAPER: the defaults are those of its click experiment.
+
+        Examples
+        --------
+        >>> Settings.clicks(n_kept=24).lr
+        0.0001
+        """
+        usual = {"masking": "k_shot", "unit": "field", "epochs": 1, "validate_every": 10}
+        return cls(**{**usual, "lr": 1e-4, "lr_extrapolator": 1e-4, **changes})
+
+    @classmethod
+    def plain(cls, **changes: Any) -> Settings:
+        """Of networks without an extrapolator, trained on rows that miss some of their features.
+
+        A row without some of its features is what the network will meet; the defaults were chosen
+        on splits of their own.
+
+        Examples
+        --------
+        >>> Settings.plain().cell_dropout
+        0.2
+        """
+        usual = {"masking": "none", "cell_dropout": 0.2, "untrained": "zero", "epochs": 100}
+        adam = {"optimizer": "adamw", "lr": 3e-3, "weight_decay": 1e-2, "batch_size": 256}
+        return cls(**{**usual, **adam, "patience": 8, **changes})
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise InputError(f"{name}={value!r} is unknown: choose one of {choices}.")
-        _check_numbers(self, _LEAST, _REAL)
-        _check_flags(self, *_FLAGS)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if type(value) is not int or value < least:
+                raise InputError(f"{name}={value!r}: choose an integer from {least} up.")
+        for name, high in _HIGHEST.items():
+            value = getattr(self, name)
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if not number or not 0 <= value <= high:
+                raise InputError(f"{name}={value!r}: choose a number from 0 to {high:g}.")
+        for name in _FLAGS:
+            if not isinstance(value := getattr(self, name), bool):
+                raise InputError(f"{name}={value!r}: choose True or False.")
         if self.masking == "k_shot" and self.n_kept is None:
             raise InputError(
                 "masking='k_shot' needs n_kept, the number of features or fields to keep."
+            )
+        if self.weight_decay and self.optimizer != "adamw":
+            raise InputError(
+                f"weight_decay={self.weight_decay!r} is of optimizer='adamw', "
+                f"not of {self.optimizer!r}: choose that one, or leave it at 0."
             )
 
     @property
     def columns_only(self) -> bool:
         """Whether a step sees nothing of the features that it hides; n-fold keeps their edges."""
         return self.masking == "k_shot" and self.reading == "columns"
+
+    def check_stream(self) -> None:
+        """Refuse what mini-batches of ids cannot do."""
+        of_tables: dict[str, Any] = dict(_OF_TABLES)
+        if self.masking == "k_shot":
+            of_tables["unit"] = "field"
+        for name, value in of_tables.items():
+            if (given := getattr(self, name)) != value:
+                raise InputError(
+                    f"{name}={given!r} is of a table in memory: mini-batches of ids take "
+                    f"{name}={value!r}."
+                )
+        if self.masking == "leave_out":
+            raise InputError(
+                "masking='leave_out' is of a table in memory: mini-batches of ids take 'k_shot', "
+                "'n_fold' or 'none'."
+            )
 
     def compat(self, compat: Compat) -> Settings:
         """These settings with the paper's or the released code's departures switched on.
@@ -197,79 +281,3 @@ class Settings:
         if compat is not None:
             raise InputError(f"compat={compat!r} is unknown: choose 'paper' or 'reference'.")
         return self
-
-
-_STREAM_CHOICES = {
-    "masking": ("k_shot", "n_fold", "none"),
-    "reading": ("mask", "columns"),
-    "adam": get_args(AdamMode),
-    "engine": get_args(EngineName),
-}
-_STREAM_LEAST = {
-    **{"n_kept": 1, "n_draws": 1, "n_folds": 2, "epochs": 1},
-    **{"validate_every": 1, "patience": 1, "checkpoint_every": 1, "n_ahead": 0},
-}
-_STREAM_REAL = {"drop_edge": 1.0, "lr": 1e12, "lr_extrapolator": 1e12}
-
-
-@dataclass(frozen=True)
-class StreamSettings:
-    """How to train on a stream.  PAPER: the defaults are those of its click experiment.
-
-    Parameters
-    ----------
-    masking
-        "k_shot": `n_kept` fields are kept in each of `n_draws` steps of a mini-batch, the others
-        hidden; "n_fold": each of `n_folds` parts of its features is hidden once; "none": one step
-        with all features.
-    n_kept
-        For "k_shot".  PAPER: 24 of Criteo's 39 fields, 17 of Avazu's 22.
-    reading
-        Of "k_shot", as in `Settings`: "mask" or "columns" (T6).
-    drop_edge
-        The probability that an edge is removed in a step.
-    epochs, lr, lr_extrapolator
-        Epochs, and Adam's two learning rates.
-    adam
-        Of the embeddings: "exact", "lazy" or "dense", see `openfate.training.optim.RowAdam`.
-    validate_every, patience
-        Validate after so many mini-batches; stop after `patience` validations without a better
-        ROC-AUC.
-    checkpoint_every
-        Hand out a checkpoint after so many mini-batches.
-    n_ahead
-        Mini-batches that a thread reads and prepares in advance; 0: none.
-    mixed_precision
-        The backbone's products in bfloat16, where a GPU is made for it; sums, losses and weights
-        stay in float32.
-    engine
-        "fused": Triton kernels on a GPU; "plain": torch's own; "auto": fused where it fits, see
-        `openfate.training.engine`.  A run may go on from a checkpoint with the other one: masks are
-        the same, other random numbers are not.
-    """
-
-    masking: Literal["k_shot", "n_fold", "none"] = "k_shot"
-    n_kept: int | None = None
-    n_draws: int = 5
-    n_folds: int = 5
-    reading: Literal["mask", "columns"] = "mask"
-    drop_edge: float = 0.5
-    epochs: int = 1
-    lr: float = 1e-4
-    lr_extrapolator: float = 1e-4
-    adam: AdamMode = "exact"
-    validate_every: int = 10
-    patience: int | None = None
-    checkpoint_every: int = 100
-    n_ahead: int = 2
-    mixed_precision: bool = False
-    engine: EngineName = "auto"
-
-    def __post_init__(self) -> None:
-        for name, choices in _STREAM_CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                raise InputError(f"{name}={value!r} is unknown: choose one of {choices}.")
-        _check_numbers(self, _STREAM_LEAST, _STREAM_REAL)
-        _check_flags(self, "mixed_precision")
-        if self.masking == "k_shot" and self.n_kept is None:
-            raise InputError("masking='k_shot' needs n_kept, the number of fields to keep.")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from openfate.errors import InputError
 from openfate.training import Batch, array_batches
-from openfate.training.batches import Rows, _check_width, prepared
+from openfate.training.batches import IdBatch, _check_width, prepare_ahead
 
 IDS = np.array([[0, 5], [1, 5], [0, 7], [2, 6], [1, 6]], np.int32)
 Y = np.array([0, 1, 1, 0, 1])
@@ -51,7 +51,7 @@ def test_tensors_make_the_same_batch_as_arrays(device, dtype):
 
 
 def test_rows_wait_until_they_are_there(device):
-    rows = Rows.of(IDS, Y, device)
+    rows = IdBatch.of(IDS, Y, device)
     rows.wait()
     assert rows.ids.dtype == torch.int32 and rows.ids.tolist() == IDS.tolist()
     assert rows.y.tolist() == rows.labels.tolist() == Y.tolist() and len(rows) == 5
@@ -70,13 +70,13 @@ def test_wide_ids_of_tensors_are_named(device, shift):
 def test_bad_labels_of_tensors_are_named(device):
     with pytest.raises(InputError, match=r"a label is 2: clicks are 0 or 1\."):
         Batch.of(torch.from_numpy(IDS).to(device), torch.from_numpy(Y * 2).to(device), device)
-    with pytest.raises(InputError, match=r"the type torch.float32: give whole numbers"):
+    with pytest.raises(InputError, match=r"the type torch.float32: give integers"):
         Batch.of(torch.zeros(2, 2, device=device), torch.zeros(2), device)
 
 
 def test_empty_batches_are_passed_over():
     batches = [(IDS[:n], Y[:n]) for n in (0, 2, 0, 1)]
-    assert [len(batch) for batch in prepared(batches, Batch.of, n_ahead=0)] == [2, 1]
+    assert [len(batch) for batch in prepare_ahead(batches, Batch.of, n_ahead=0)] == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,7 @@ def test_empty_batches_are_passed_over():
         (
             IDS[:, 0],
             Y,
-            "a batch's ids have the shape (5,) and the type int32: "
-            "give whole numbers (rows, fields).",
+            "a batch's ids have the shape (5,) and the type int32: give integers (rows, fields).",
         ),
         (IDS, Y[:3], "a batch of 5 rows has labels of the shape (3,)."),
         (
@@ -95,11 +94,11 @@ def test_empty_batches_are_passed_over():
             f"feature id {int(IDS.max()) + 2**32}: ids go up to 2^31 - 1.",
         ),
         (IDS, Y * 2, "a label is 2: clicks are 0 or 1."),
-        (IDS - 1, Y, "feature id -1: ids are whole numbers from 0."),
+        (IDS - 1, Y, "feature id -1: ids are integers from 0."),
         (
             IDS.astype(np.int64) - 2**32,
             Y,
-            f"feature id {int(IDS.min()) - 2**32}: ids are whole numbers from 0.",
+            f"feature id {int(IDS.min()) - 2**32}: ids are integers from 0.",
         ),
         (
             IDS.astype(np.uint32) + np.uint32(2**31),
@@ -111,8 +110,7 @@ def test_empty_batches_are_passed_over():
         (
             IDS[:, :0],
             Y,
-            "a batch's ids have the shape (5, 0) and the type int32: "
-            "give whole numbers (rows, fields).",
+            "a batch's ids have the shape (5, 0) and the type int32: give integers (rows, fields).",
         ),
         (
             IDS,

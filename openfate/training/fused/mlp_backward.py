@@ -1,4 +1,4 @@
-"""Triton kernels of the network on the way back; words and shapes as in `_triton_mlp_forward`."""
+"""Triton kernels of the network on the way back; words and shapes as in `mlp_forward`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton kernels of the network behind `_triton_mlp.py`, on the way forward.
+"""Triton kernels of the network behind `mlp`, on the way forward.
 
 z (B, P); h columns of a layer; K columns hold z and, in the last one, ones.  Kernels whose names
 begin with `fold` do in float64, once, what torch would do in some forty small kernels.

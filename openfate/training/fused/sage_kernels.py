@@ -1,4 +1,4 @@
-"""Triton kernels behind `_triton_sage.py`."""
+"""Triton kernels behind `sage`."""
 
 from __future__ import annotations
 

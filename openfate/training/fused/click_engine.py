@@ -21,13 +21,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openfate.models import FATE, MLP, GraphSAGE
-from openfate.training.batches import Batches, Rows, Table, check_ids, check_labels, prepared
+from openfate.training.batches import (
+    Array,
+    Batches,
+    IdBatch,
+    check_ids,
+    check_labels,
+    prepare_ahead,
+)
 from openfate.training.checkpoint import Checkpoint
 from openfate.training.engine import Device, Engine, Seeds, check_observed
 from openfate.training.fused import mlp, sage
 from openfate.training.fused.adam import DenseAdam
 from openfate.training.fused.sums import BatchGraph, Keep, sum_at_features, sum_at_rows
-from openfate.training.settings import StreamSettings
+from openfate.training.masking import draw_masks
+from openfate.training.optim import RowAdam
+from openfate.training.settings import Settings
 
 __all__ = ["FusedEngine", "FusedPredictor"]
 
@@ -35,12 +44,21 @@ N_ROOMS = 2  # rooms that are kept: of full batches, and of the last one of an e
 N_SEEDS = 3  # of a step: DropEdge, and Dropout in two layers
 
 
-class FusedEngine(Engine[Rows]):
-    """What `unfit` and `unfit_settings` let pass.  Adam on W is dense: the numbers of "exact"."""
+class FusedEngine(Engine[IdBatch]):
+    """What `fused_obstacle` lets pass.  Adam on W is dense: the numbers of "exact"."""
 
-    def __init__(self, model: FATE, settings: StreamSettings, device: Device) -> None:
+    theta: torch.optim.Adam
+    omega: torch.optim.Adam
+    table: RowAdam
+
+    def __init__(self, model: FATE, settings: Settings, device: Device) -> None:
         super().__init__(model, settings, device)
+        self.table = RowAdam(model.W.detach(), settings.lr, mode=settings.adam)
+        # WHY: torch's own, whose count of steps is on the device, where a recording reads it.
+        self.theta = torch.optim.Adam(model.backbone.parameters(), settings.lr, fused=True)
         self.theta.param_groups[0]["capturable"] = model.W.is_cuda
+        omega = _extrapolator(model).parameters()
+        self.omega = torch.optim.Adam(omega, settings.lr_extrapolator, fused=True)
         for p in (*model.backbone.parameters(), *_extrapolator(model).parameters()):
             p.grad = torch.zeros_like(p)
         self.adam = DenseAdam(self.table)
@@ -50,28 +68,31 @@ class FusedEngine(Engine[Rows]):
         self.rooms = _Rooms(self._fill, self._step)
         self.n_steps = self.n_unnoted = 0
 
-    def prepare(self, ids: Table, y: Table) -> Rows:
+    def prepare(self, ids: Array, y: Array) -> IdBatch:
         """Rows on the device; their graph is made there when it is their turn."""
-        return Rows.of(ids, y, self.device)
+        return IdBatch.of(ids, y, self.device)
 
-    def start(self, batch: Rows, seeds: Seeds) -> Tensor:
+    def learn(self, batch: IdBatch, seeds: Seeds | None) -> float:
+        """Step phi and W at every mask, omega once; the mean loss of the masks."""
+        assert seeds is not None
+        for kept in self._start(batch, seeds):
+            self.room.draw.copy_(kept)
+            self.room.second()
+        return self._end()
+
+    def _start(self, batch: IdBatch, seeds: Seeds) -> Tensor:
         """(S, n) bytes: the kept fields and the seeds of each step."""
         self.room = self.rooms.enter(batch)
         self.mask_rng.manual_seed(seeds.masks)
-        draws = _draws(self.field_masks(batch.ids.size(1)), seeds)
+        draws = _draws(draw_masks(self.settings, batch.ids.size(1), self.mask_rng), seeds)
         draws = draws.pin_memory() if batch.ids.is_cuda else draws
         draws = draws.to(batch.ids.device, non_blocking=True)
-        self.room = self.rooms.checked(self.room, batch)  # the host waits here
+        self.room = self.rooms.check(self.room, batch)  # the host waits here
         check_observed(self.room.highest, len(self.model.W))
         self.n_steps = len(draws)
         return draws
 
-    def step(self, kept: Tensor) -> None:
-        """One mask: forward, backward, Adam."""
-        self.room.draw.copy_(kept)
-        self.room.second()
-
-    def end(self) -> float:
+    def _end(self) -> float:
         """Step omega; record what happened, where it is likely to happen again."""
         self.omega.step()
         self.omega.zero_grad(set_to_none=False)
@@ -88,7 +109,7 @@ class FusedEngine(Engine[Rows]):
 
     def settle(self) -> None:
         """W is up to date; the table's notes become so."""
-        self.table.stepped(self.n_unnoted)
+        self.table.note_steps(self.n_unnoted)
         self.n_unnoted = 0
 
     def state(self) -> dict[str, dict[str, Tensor]]:
@@ -140,7 +161,7 @@ class FusedPredictor:
         """Logits (B,) and labels (B,) of each mini-batch."""
         self.model.eval()
         under_way: list[_UnderWay] = []
-        for rows in prepared(batches, lambda ids, y: Rows.of(ids, y, self.device), n_ahead):
+        for rows in prepare_ahead(batches, lambda ids, y: IdBatch.of(ids, y, self.device), n_ahead):
             under_way.append(self._launch(rows))
             if len(under_way) > min(n_ahead, 1):
                 yield self._result(under_way.pop(0))
@@ -151,7 +172,7 @@ class FusedPredictor:
         """Free the recordings and their memory."""
         self.rooms.close()
 
-    def _launch(self, rows: Rows) -> _UnderWay:
+    def _launch(self, rows: IdBatch) -> _UnderWay:
         """Everything up to the transfer to the host, which nobody waits for."""
         room = self.rooms.enter(rows)
         answers = [_to_host(room.logits), _to_host(room.facts)]
@@ -164,7 +185,7 @@ class FusedPredictor:
         if one.done is not None:
             one.done.synchronize()
         logits = one.logits
-        if not one.room.took(one.facts.tolist(), one.rows):
+        if not one.room.check_facts(one.facts.tolist(), one.rows):
             logits = self.rooms.larger(one.rows).logits.cpu()
         return logits.numpy(), one.labels.numpy()
 
@@ -178,7 +199,7 @@ class FusedPredictor:
 
 
 class _UnderWay(NamedTuple):
-    rows: Rows
+    rows: IdBatch
     room: _Room
     logits: Tensor  # (B,) pinned, there when `done`
     facts: Tensor
@@ -245,7 +266,7 @@ class _Room:
         others = [negative, self.batch.features.max().long(), wrong]
         self.facts.copy_(torch.cat([needed, torch.stack(others)]))
 
-    def took(self, facts: list[int], rows: Rows) -> bool:
+    def check_facts(self, facts: list[int], rows: IdBatch) -> bool:
         """Whether the batch had room; refuse it where something is wrong with it."""
         *needed, negative, self.highest, wrong = facts
         if negative:
@@ -269,8 +290,8 @@ class _Rooms:
         self.pool: Any = None  # memory of all recordings: no two of them run at once
         self.n_made = 0
 
-    def enter(self, rows: Rows) -> _Room:
-        """A batch's room, with the batch in it if it fits: see `checked`."""
+    def enter(self, rows: IdBatch) -> _Room:
+        """A batch's room, with the batch in it if it fits: see `check`."""
         rows.wait()
         shape = rows.ids.shape
         room = self.rooms.pop(shape, None)
@@ -282,15 +303,15 @@ class _Rooms:
         self._take(room, rows)
         return room
 
-    def checked(self, room: _Room, rows: Rows) -> _Room:
+    def check(self, room: _Room, rows: IdBatch) -> _Room:
         """The same room, or a larger one if the batch did not fit; waits for the device."""
-        return room if room.took(room.facts.tolist(), rows) else self.larger(rows)
+        return room if room.check_facts(room.facts.tolist(), rows) else self.larger(rows)
 
-    def larger(self, rows: Rows) -> _Room:
+    def larger(self, rows: IdBatch) -> _Room:
         """A new room in which a batch fits, with the batch in it."""
         room = self.rooms[rows.ids.shape] = self._make(rows, 1.25)
         self._take(room, rows)
-        room.took(room.facts.tolist(), rows)
+        room.check_facts(room.facts.tolist(), rows)
         return room
 
     def leave(self, room: _Room) -> None:
@@ -310,7 +331,7 @@ class _Rooms:
             room.first = room.second = _Task(lambda: None)
         self.rooms.clear()
 
-    def _make(self, rows: Rows, slack: float) -> _Room:
+    def _make(self, rows: IdBatch, slack: float) -> _Room:
         size = BatchGraph.from_ids(rows.ids).size
         more = tuple(_round_up(int(n * slack)) for n in size)
         room = _Room(rows.ids.shape, more, rows.ids.device)
@@ -322,7 +343,7 @@ class _Rooms:
         return room
 
     @staticmethod
-    def _take(room: _Room, rows: Rows) -> None:
+    def _take(room: _Room, rows: IdBatch) -> None:
         room.ids.copy_(rows.ids)
         room.y.copy_(rows.y)
         room.first()

@@ -1,0 +1,107 @@
+"""Predictions of mini-batches, each from its own graph, by either engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Protocol, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from openfate.errors import InputError
+from openfate.graph import Edges
+from openfate.models import FATE
+from openfate.training.batches import Batch, Batches, prepare_ahead
+from openfate.training.engine import Device, fused_obstacle, takes_fused
+from openfate.training.settings import EngineName, check_device
+
+__all__ = ["Predictor", "make_predictor", "predict_batches"]
+
+Predictions = Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+
+def predict_batches(
+    model: FATE,
+    batches: Batches,
+    *,
+    drop_new: bool = False,
+    device: torch.device | str = "cpu",
+    n_ahead: int = 2,
+    engine: EngineName = "auto",
+) -> Predictions:
+    """Logits (B,) of each mini-batch from its own graph, beside its labels (B,).
+
+    PAPER: the graph at inference is the mini-batch: a prediction depends on the rows that it comes
+    with.  `openfate.models.running` has predictions that do not.
+
+    Parameters
+    ----------
+    batches
+        ids (B, d) and labels (B,), arrays or tensors; ids from D on are new features.  One without
+        rows is passed over.
+    drop_new
+        Leave the new features out, the control that tells what extrapolation adds.
+    n_ahead
+        Batches that a thread reads in advance; with one or more, a GPU also starts on a batch
+        before the predictions of the last one are handed out.
+    engine
+        As `Settings`.
+    """
+    if engine not in get_args(EngineName):
+        raise InputError(f"engine={engine!r} is unknown: choose one of {get_args(EngineName)}.")
+    if type(n_ahead) is not int or n_ahead < 0:
+        raise InputError(f"n_ahead={n_ahead!r}: choose an integer from 0 up.")
+    device = check_device(device)
+    with closing(make_predictor(model, device, engine, drop_new)) as predictor:
+        yield from predictor.logits(batches, n_ahead)
+
+
+class Predictor(Protocol):
+    """Predicts each mini-batch from its own graph."""
+
+    def logits(self, batches: Batches, n_ahead: int) -> Predictions:
+        """Logits (B,) and labels (B,) of each mini-batch."""
+
+    def close(self) -> None:
+        """Free what predicting needed."""
+
+
+def make_predictor(
+    model: FATE, device: Device, engine: EngineName = "auto", drop_new: bool = False
+) -> Predictor:
+    """As `make_engine`; `drop_new` leaves features from id D on out."""
+    if takes_fused(engine, fused_obstacle(model, device)):
+        # WHY here: this module loads Triton.
+        from openfate.training.fused.click_engine import FusedPredictor  # noqa: PLC0415
+
+        return FusedPredictor(model, device, drop_new)
+    return PlainPredictor(model, device, drop_new)
+
+
+class PlainPredictor:
+    """The model's own forward, on the graph of each mini-batch."""
+
+    def __init__(self, model: FATE, device: Device, drop_new: bool) -> None:
+        self.model, self.device, self.drop_new = model, device, drop_new
+
+    def logits(self, batches: Batches, n_ahead: int) -> Predictions:
+        """Logits (B,) and labels (B,) of each mini-batch."""
+        self.model.eval()
+        for batch in prepare_ahead(batches, lambda ids, y: Batch.of(ids, y, self.device), n_ahead):
+            yield self._predict(batch).float().cpu().numpy(), batch.y.cpu().numpy()
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    @torch.no_grad()
+    def _predict(self, batch: Batch) -> Tensor:
+        model = self.model
+        observed = batch.ids < len(model.W)
+        W = model.W.new_zeros(len(batch.ids), model.W.size(1))
+        W[observed] = model.W[batch.ids[observed]]
+        X = batch.X.keep_features(observed) if self.drop_new else batch.X
+        out: Tensor = model(X, observed, Edges.of(X), W)
+        return out[:, 0]

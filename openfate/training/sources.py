@@ -1,0 +1,202 @@
+"""Where the mini-batches of a run come from: a table in memory, or a stream of ids.
+
+A source tells `train` what its steps are.  Those of a table are epochs, of one batch (the whole
+graph) or of mini-batches in an order that is drawn anew each time; those of a stream are its
+mini-batches, of which nobody knows how many there will be.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import BatchNorm1d
+
+from openfate.errors import InputError
+from openfate.graph import Bipartite, touched_features
+from openfate.models import FATE, Backbone, field_means
+from openfate.table import MultiHot
+from openfate.training import checkpoint as saved
+from openfate.training.batches import Bag, Batch, Batches, check_pairs, prepare_ahead
+from openfate.training.checkpoint import Checkpoint
+from openfate.training.engine import Engine, PlainEngine, Seeds, make_engine
+from openfate.training.rows import Rows, check_fields
+from openfate.training.settings import Settings
+
+__all__ = ["StreamSource", "TableSource"]
+
+Steps = Generator[tuple[int, Iterable[Any]]]
+
+
+class TableSource:
+    """Rows in memory, as one batch an epoch or as mini-batches of the features that they touch."""
+
+    step_name = "epoch"
+
+    def __init__(
+        self,
+        model: FATE,
+        rows: Rows,
+        settings: Settings,
+        field_of: NDArray[np.integer] | None,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.model, self.rows, self.settings = model, rows, settings
+        self.seed, self.device = seed, device
+        self.field_of = check_fields(model, field_of)
+        if settings.masking == "k_shot" and settings.unit == "field" and self.field_of is None:
+            raise InputError("unit='field' needs field_of, the field of each feature.")
+        # WHY: BatchNorm has no variance of a single row.
+        self.least_rows = 2 if any(isinstance(m, BatchNorm1d) for m in model.modules()) else 1
+        if rows.X.n_rows < self.least_rows:
+            raise InputError("one training row: BatchNorm needs two or more.")
+        if settings.batch_size is not None and settings.batch_size < self.least_rows:
+            raise InputError("batch_size=1: BatchNorm needs two rows or more at a time.")
+        # WHY two: the orders of earlier releases, of which nothing needs another.
+        self.order_rng = np.random.default_rng([seed, 4 if settings.masking == "none" else 2])
+        self.untrained = np.flatnonzero(rows.X.feature_degree == 0)
+        if settings.untrained != "leave":
+            with torch.no_grad():
+                model.W[self.untrained] = 0  # nothing will ever train their random start
+        backbone = model.backbone
+        one_sum = backbone.n_fields is None and type(backbone).lift is Backbone.lift
+        plain = settings.masking == "none" and model.extrapolator is None
+        self.in_bags = one_sum and plain and settings.batch_size is not None
+        self.whole = self.batch(rows) if settings.batch_size is None else None
+
+    def make_engine(self) -> PlainEngine:
+        """Plain torch: the fused engine is of streams."""
+        if self.settings.engine == "fused":
+            raise InputError(
+                "engine='fused' is of mini-batches of ids: a table in memory takes 'auto' or "
+                "'plain'."
+            )
+        return PlainEngine(self.model, self.settings, self.device, self.seed, self.field_of)
+
+    def steps(self, engine: Engine[Any], epoch: int, n_done: int) -> Steps:
+        """Epochs."""
+        for number in range(epoch + n_done, self.settings.epochs + 1):
+            yield number, [self.whole] if self.whole is not None else self._batches()
+
+    def _batches(self) -> Iterator[Batch | Bag]:
+        """The mini-batches of an epoch."""
+        n_rows, weight = self.rows.X.n_rows, self.rows.weight
+        order = self.order_rng.permutation(n_rows)
+        starts = list(range(0, n_rows, self.settings.batch_size or n_rows))
+        if n_rows - starts[-1] < self.least_rows:
+            starts.pop()  # the last is too short: the one before it takes it in
+        for start, end in itertools.pairwise([*starts, n_rows]):
+            at = order[start:end]
+            if weight is None or weight[at].any():  # a mean over no weight is not a number
+                yield self._mini_batch(at)
+
+    def _mini_batch(self, at: NDArray[np.intp]) -> Batch | Bag:
+        rows = self.rows.select(at)
+        if self.in_bags:
+            return self.bag(rows)
+        local, ids = touched_features(rows.X)
+        touched = torch.from_numpy(ids.astype(np.int64))
+        graph = self._graph(local, touched)
+        return Batch(graph, touched.to(self.device), *self._target(rows))
+
+    def batch(self, rows: Rows) -> Batch:
+        """Rows over all features."""
+        everything = torch.arange(rows.X.n_features, device=self.device)
+        return Batch(self._graph(rows.X), everything, *self._target(rows), whole=True)
+
+    def bag(self, rows: Rows) -> Bag:
+        """Rows for a plain network whose backbone reads one sum a row."""
+        return Bag.of(rows.X, *self._target(rows), self.model.W)
+
+    def _graph(self, X: MultiHot, ids: Tensor | None = None) -> Bipartite:
+        """The graph of rows over all features, or over those of `ids`; it knows their fields."""
+        graph = Bipartite.from_multihot(X, self.device)
+        if self.field_of is None:
+            return graph
+        fields = self.field_of if ids is None else self.field_of[ids]
+        return graph.with_fields(fields.to(self.device))
+
+    def _target(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        """Targets and weights on the device, floating ones in the model's precision."""
+        y, dtype = rows.y, self.model.W.dtype
+        target = torch.from_numpy(y).to(self.device, torch.int64 if y.dtype.kind == "i" else dtype)
+        if rows.weight is None:
+            return target, None
+        return target, torch.from_numpy(rows.weight).to(self.device, dtype)
+
+    def seeds(self, number: int) -> None:
+        """None: the random numbers of a table run through."""
+
+    def finish(self) -> None:
+        """Give features without training rows the mean embedding of their field, or zero."""
+        fields, model = self.field_of, self.model
+        if self.settings.untrained != "field_mean" or fields is None or not len(self.untrained):
+            return
+        fields = fields.to(self.device)
+        trained = torch.from_numpy(self.rows.X.feature_degree > 0).to(self.device)
+        with torch.no_grad():
+            # field_means takes the first rows of W as the known ones: put the trained ones there.
+            order, n = torch.argsort(~trained, stable=True), int(trained.sum())
+            H = model.backbone.width  # own columns stay zero
+            model.W[order[n:], :H] = field_means(model.W[order[:n], :H], fields[order])[n:]
+
+    def state(self) -> dict[str, Tensor]:
+        """Where the order of rows is."""
+        return {"order": saved.to_text(dict(self.order_rng.bit_generator.state))}
+
+    def load_state(self, checkpoint: Checkpoint) -> None:
+        """Go on in the same order."""
+        self.order_rng.bit_generator.state = saved.from_text(checkpoint["source.order"])
+
+
+class StreamSource:
+    """Mini-batches of ids, a function of the epoch."""
+
+    step_name = "mini-batch"
+
+    def __init__(
+        self,
+        model: FATE,
+        batches: Callable[[int], Batches],
+        settings: Settings,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        settings.check_stream()
+        if model.backbone.n_outputs != 1:
+            raise InputError(f"clicks need one output, the model has {model.backbone.n_outputs}.")
+        self.model, self.batches, self.settings = model, batches, settings
+        self.seed, self.device = seed, device
+        self.untrained: NDArray[np.intp] = np.empty(0, np.intp)  # nobody counts them
+
+    def make_engine(self) -> Engine[Any]:
+        """Fused kernels or plain torch."""
+        return make_engine(self.model, self.settings, self.device)
+
+    def steps(self, engine: Engine[Any], epoch: int, n_done: int) -> Steps:
+        """Mini-batches of two rows or more, prepared in advance."""
+        for number in range(epoch, self.settings.epochs + 1):
+            usable = (batch for batch in check_pairs(self.batches(number)) if len(batch[1]) > 1)
+            rest = itertools.islice(usable, n_done if number == epoch else 0, None)
+            for batch in prepare_ahead(rest, engine.prepare, self.settings.n_ahead):
+                yield number, (batch,)
+
+    def seeds(self, number: int) -> Seeds:
+        """Of the mini-batch of a step."""
+        return Seeds.of(self.seed, number)
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing: each mini-batch has its own seeds."""
+        return {}
+
+    def load_state(self, checkpoint: Checkpoint) -> None:
+        """Nothing to load."""
