@@ -27,7 +27,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from openfate.models import FATE
-from openfate.training import Seeds, StreamSettings, k_shot, predict_stream, train_stream
+from openfate.training import Seeds, Settings, k_shot, predict_batches, train
 from openfate_lab.bench.pyg_twin import CtrTwin
 
 Batches = Sequence[tuple[Tensor, Tensor]]
@@ -83,11 +83,11 @@ def equality(
 
 def _engine(start: FATE, batches: Batches, n_draws: int, engine: str, dtype: torch.dtype) -> End:
     made = copy.deepcopy(start).to(dtype)
-    settings = StreamSettings(
+    settings = Settings.clicks(
         n_kept=N_KEPT, n_draws=n_draws, n_ahead=0, drop_edge=0.0, engine=engine
     )
-    train_stream(made, lambda epoch: batches, settings, device="cuda")
-    ((logits, _),) = predict_stream(made, batches[-1:], device="cuda", engine=engine)
+    train(made, lambda epoch: batches, settings=settings, device="cuda")
+    ((logits, _),) = predict_batches(made, batches[-1:], device="cuda", engine=engine)
     return dict(made.state_dict()), torch.from_numpy(logits).double()
 
 
@@ -103,7 +103,7 @@ def _twin(
 
 
 def _masks(n_fields: int, number: int, n_draws: int) -> Tensor:
-    """The kept fields (S, d) of mini-batch `number`, as `train_stream` draws them with seed 0."""
+    """The kept fields (S, d) of mini-batch `number`, as `train` draws them with seed 0."""
     rng = torch.Generator().manual_seed(Seeds.of(0, number).masks)
     return k_shot(torch.arange(n_fields), N_KEPT, n_draws, rng).float().cuda()
 

@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
 from openfate.models import FATE, MLP, GraphSAGE
-from openfate.training import StreamSettings, k_shot, predict_stream, train_stream
+from openfate.training import Settings, k_shot, predict_batches, train
 from openfate_lab.bench.parts import KERNELS, part_of
 from openfate_lab.bench.pyg_twin import CtrTwin
 from openfate_lab.bench.record import about
@@ -97,12 +97,12 @@ def floors(B: int, U: int) -> dict[str, float]:
 
 def train_ours(batches, n: int, profile: bool, **change) -> dict:
     before = clean()
-    settings = StreamSettings(n_kept=24, n_draws=STEPS, n_ahead=0, **change)
+    settings = Settings.clicks(n_kept=24, n_draws=STEPS, n_ahead=0, **change)
     ends: list[float] = []
     made = model()
     source = [batches[i % len(batches)] for i in range(n + 4)]
-    train_stream(
-        made, lambda epoch: source, settings, device="cuda",
+    train(
+        made, lambda epoch: source, settings=settings, device="cuda",
         on_step=lambda _: ends.append(time.perf_counter()),
     )  # fmt: skip
     took = [1e3 * (b - a) for a, b in itertools.pairwise(ends)][3:]
@@ -121,7 +121,7 @@ def train_ours(batches, n: int, profile: bool, **change) -> dict:
                 state["p"].stop()
 
         eight = [batches[i % len(batches)] for i in range(8)]
-        train_stream(made, lambda epoch: eight, settings, device="cuda", on_step=on_step)
+        train(made, lambda epoch: eight, settings=settings, device="cuda", on_step=on_step)
         rows = [(e.key, e.self_device_time_total / 1e3, e.count) for e in state["p"].key_averages()]
         rows = sorted((r for r in rows if r[1] > 0), key=lambda r: -r[1])
         row["parts_ms"] = parts(rows, 4)
@@ -136,13 +136,13 @@ def train_ours(batches, n: int, profile: bool, **change) -> dict:
 def infer_ours(batches, n: int, engine: str) -> dict:
     made, source = model().eval(), [batches[i % len(batches)] for i in range(n + 4)]
     before, ends = clean(), []
-    for _ in predict_stream(made, source, device="cuda", engine=engine):
+    for _ in predict_batches(made, source, device="cuda", engine=engine):
         ends.append(time.perf_counter())
     took = [1e3 * (b - a) for a, b in itertools.pairwise(ends)][3:-1]
     row = {"ms": statistics.median(took)}
     row["peak_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
     if engine == "fused":
-        rows = kernels(lambda: list(predict_stream(made, source, device="cuda", engine=engine)))
+        rows = kernels(lambda: list(predict_batches(made, source, device="cuda", engine=engine)))
         row["parts_ms"] = parts(rows, len(source))
         row["busy_ms"] = sum(row["parts_ms"].values())
         row["kernels"] = [(k[:60], ms / len(source), c) for k, ms, c in rows[:16]]

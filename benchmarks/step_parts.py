@@ -17,17 +17,17 @@ from typing import Any
 import torch
 
 from openfate.models import backbone, fate
-from openfate.training import Settings, loop, optim
+from openfate.training import Settings, engine, optim, train
 from openfate_lab.bench.cases import CASES
 from openfate_lab.bench.record import about
 
 EPOCHS, STEPS = 120, 5  # steps an epoch
 PARTS: dict[str, tuple[Any, str]] = {
-    "draw and apply DropEdge": (loop, "drop_edges"),
+    "draw and apply DropEdge": (engine, "drop_edges"),
     "hide, walk, product of weights": (fate.FATE, "_complete"),
     "sums at rows": (backbone.Backbone, "sums"),
     "network": (backbone.MLP, "forward"),
-    "loss": (loop, "mean_loss"),
+    "loss": (engine, "mean_loss"),
     "back through all of it": (torch.Tensor, "backward"),
     "Adam": (optim.LeanAdam, "step"),
 }
@@ -37,7 +37,7 @@ def main() -> None:
     torch.set_num_threads(1)
     case, seconds = CASES["uci-robot"], defaultdict[str, list[float]](list)
     X, y = case.table()
-    loop.train(case.model(), X, y, Settings(epochs=5))  # warm up
+    train(case.model(), X, y, Settings(epochs=5))  # warm up
 
     def timed(part: str, work: Any) -> Any:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ def main() -> None:
 
     for part, (owner, name) in PARTS.items():
         setattr(owner, name, timed(part, getattr(owner, name)))
-    loop.train(case.model(), X, y, Settings(epochs=EPOCHS))
+    train(case.model(), X, y, Settings(epochs=EPOCHS))
     lower = {part: sorted(found)[len(found) // 4] for part, found in seconds.items()}
     found = {part: round(lower[part] * 1e6, 1) for part in PARTS}
     result = {"bench": "step", **about("cpu"), "case": "uci-robot", "n_steps": EPOCHS * STEPS}

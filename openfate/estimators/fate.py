@@ -31,7 +31,7 @@ from openfate.estimators.wrapping import OpenWorldClassifier, OpenWorldRegressor
 from openfate.models import Linear, Pool
 from openfate.openworld import Novelty
 from openfate.table import Field, Policy, Schema
-from openfate.training import Epoch
+from openfate.training import Step
 
 __all__ = [
     "FATEClassifier",
@@ -101,7 +101,7 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
     missing_columns
         "ignore", "warn" or "error", for all or by column.
     callback
-        Called with an `Epoch` after each epoch.
+        Called with a `Step` after each epoch.
     tensorboard
         A folder for TensorBoard's event files.
     progress
@@ -173,7 +173,7 @@ class FATEClassifier(ClassifierMixin, FATEEstimator):  # type: ignore[misc]
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
-        callback: Callable[[Epoch], None] | None = None,
+        callback: Callable[[Step], None] | None = None,
         tensorboard: str | Path | None = None,
         progress: bool = False,
     ) -> None:
@@ -327,7 +327,7 @@ new_values, missing_columns, callback, tensorboard, progress
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
-        callback: Callable[[Epoch], None] | None = None,
+        callback: Callable[[Step], None] | None = None,
         tensorboard: str | Path | None = None,
         progress: bool = False,
     ) -> None:

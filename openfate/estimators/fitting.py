@@ -39,7 +39,7 @@ from openfate.estimators.using import BankEstimator
 from openfate.models import FATE, Linear, Pool, RunningFATE, with_fields
 from openfate.openworld import Decision, LiveEvidence, Novelty
 from openfate.table import Encoder, Field, MultiHot, Policies, Policy, Schema, Table
-from openfate.training import Epoch, History, usable_device
+from openfate.training import History, Step, check_device
 
 __all__ = ["FATEEstimator"]
 
@@ -81,7 +81,7 @@ class FATEEstimator(BankEstimator):
     new_columns: Policy
     new_values: Policy
     missing_columns: Policy
-    callback: Callable[[Epoch], None] | None
+    callback: Callable[[Step], None] | None
     tensorboard: str | Path | None
     progress: bool
 
@@ -169,14 +169,14 @@ class FATEEstimator(BankEstimator):
         return "multilabel" if target.task == "multilabel" else "log_loss"
 
     @contextmanager
-    def _on_step(self) -> Iterator[Callable[[Epoch], None]]:
+    def _on_step(self) -> Iterator[Callable[[Step], None]]:
         """What is to be done after each epoch: a bar, TensorBoard, the caller's own."""
         writer = _tensorboard(self.tensorboard) if self.tensorboard is not None else None
         console = Console(stderr=True)
         with Progress(console=console, transient=True, disable=not self.progress) as bar:
             task = bar.add_task("training", total=None)
 
-            def on_step(epoch: Epoch) -> None:
+            def on_step(epoch: Step) -> None:
                 loss = f"epoch {epoch.number}: loss {epoch.train_loss:.4f}"
                 bar.update(task, advance=1, description=loss)
                 if writer is not None:
@@ -220,8 +220,8 @@ class FATEEstimator(BankEstimator):
             n_validation=len(parts.validation),
             data_hash=digest.hexdigest(),
             training={
-                "epochs": len(self.history_.epochs),
-                "best_epoch": self.history_.best_epoch,
+                "epochs": len(self.history_.steps),
+                "best_epoch": self.history_.best,
                 "seconds": round(self.history_.seconds, 3),
             },
             metrics=self._measure(self._validation),
@@ -308,7 +308,7 @@ def _as_schema(schema: Schema | Sequence[Field] | None) -> Schema:
 def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return str(usable_device(name))
+    return str(check_device(name))
 
 
 def _names(exclude: Sequence[str]) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ N rows, D features.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -48,12 +47,12 @@ from openfate.openworld import (
     probe,
 )
 from openfate.table import MultiHot
-from openfate.training import AutoSettings, Epoch, History, Loss, Settings, train, train_members
+from openfate.training import History, Loss, Settings, Step, train, train_ensemble
 
 __all__ = ["Job", "Learned", "Recipe", "Strategy", "model_of", "pooling_of"]
 
 Strategy = Literal["auto", "fate", "evidence", "none"]
-OnStep = Callable[[Epoch], None]
+OnStep = Callable[[Step], None]
 
 # Of the strategy "evidence", which asks no probe: cautious.
 DEFAULT_POOLING = Pooling(strength=0.5, alpha=10.0, relative=True)
@@ -141,6 +140,8 @@ class Recipe:
             _check_number(name, getattr(self, name), 0)
         if self.lr == 0:
             raise InputError("lr=0: nothing would be learned; choose a number above 0.")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout={self.dropout}: choose a number from 0 to below 1.")
         for size in self.hidden or ():
             _check_number("hidden", size, 1, whole=True)
 
@@ -160,7 +161,7 @@ class Recipe:
     def _make(self, width: int, n_outputs: int, hidden: Sequence[int], n_fields: int) -> Backbone:
         """A backbone without BatchNorm and Dropout: tables may be small."""
         options: dict[str, Any] = {"batch_norm": False, "dropout": 0.0, "hidden": hidden}
-        options |= {name: getattr(self, name) for name in _TAKES[self.backbone]}
+        options |= {name: getattr(self, name) for name in _TAKES.get(self.backbone, ())}
         if self.pool == "field_linear":
             options["n_fields"] = n_fields
         return make_backbone(self.backbone, width, n_outputs, **options)
@@ -211,56 +212,46 @@ class Recipe:
             device=job.device,
             on_step=job.on_step,
         )
-        return [model.cpu()], history, [history.best_epoch]
+        return [model.cpu()], history, [history.best]
 
     def _learn_plain(self, job: Job) -> tuple[list[FATE], History, list[int]]:
-        started, epochs = time.perf_counter(), list[Epoch]()
-
-        def note(epoch: Epoch) -> None:
-            epochs.append(epoch)
-            if job.on_step is not None:
-                job.on_step(epoch)
-
-        members, best = self._train_members(
+        members, histories = self._train_members(
             job.training,
             job.field_of,
             validation=None if job.validation is None else job.validation.triple,
             seed=job.seed,
             device=job.device,
-            on_step=note,
+            on_step=job.on_step,
             start=None if job.start is None else [model_of(m) for m in job.start.members],
         )
-        return members, History(epochs, best[0], time.perf_counter() - started), best
+        steps, best = [step for h in histories for step in h.steps], [h.best for h in histories]
+        return members, History(steps, best[0], sum(h.seconds for h in histories)), best
 
     def _train_members(
         self, rows: Rows, field_of: NDArray[np.integer], **options: Any
-    ) -> tuple[list[FATE], list[int]]:
-        plain, n_outputs = self._plain(rows.X.n_rows), rows.target.n_outputs
-        return train_members(
+    ) -> tuple[list[FATE], list[History]]:
+        width, hidden = self.width or 64, (128,) if self.hidden is None else self.hidden
+        n_outputs, n_fields = rows.target.n_outputs, _n_fields(field_of)
+        return train_ensemble(
+            lambda: self._make(width, n_outputs, hidden, n_fields),
             rows.X,
             rows.target.y,
-            n_outputs,
-            plain,
-            loss=self.loss,
+            self._plain(rows.X.n_rows),
+            n_members=self.n_members,
             sample_weight=rows.weight,
-            backbone=lambda: self._make(plain.width, n_outputs, plain.hidden, _n_fields(field_of)),
             field_of=field_of,
             **options,
         )
 
-    def _plain(self, n_rows: int) -> AutoSettings:
-        plain = AutoSettings()
-        return AutoSettings(
-            width=self.width or plain.width,
-            hidden=plain.hidden if self.hidden is None else self.hidden,
-            dropout=self.dropout,
-            n_members=self.n_members,
-            epochs=self.epochs or plain.epochs,
-            patience=self.patience or plain.patience,
-            lr=self.lr or plain.lr,
+    def _plain(self, n_rows: int) -> Settings:
+        given = {"epochs": self.epochs, "patience": self.patience, "lr": self.lr}
+        return Settings.plain(
+            cell_dropout=self.dropout,
             weight_decay=self.weight_decay,
             # WHY: 64 steps an epoch are enough; larger batches make each row cheaper.
-            batch_size=self.batch_size or min(max(plain.batch_size, n_rows // 64), 4096),
+            batch_size=self.batch_size or min(max(256, n_rows // 64), 4096),
+            loss=self.loss,
+            **{name: value for name, value in given.items() if value is not None},
         )
 
     # ---- choosing ------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from torch import Tensor
 from openfate.graph import Bipartite
 from openfate.models import FATE, GCN, MLP, Backbone, GraphSAGE
 from openfate.table import MultiHot
-from openfate.training import Settings, StreamSettings, k_shot, predict_stream, train, train_stream
+from openfate.training import Settings, k_shot, predict_batches, train
 from openfate_lab.bench.floor import Floor, clicks_floor, table_floor
 from openfate_lab.bench.parts import (
     click_parts,
@@ -209,10 +209,10 @@ class ClickCase:
         return FATE(self.n_features, backbone, GraphSAGE(10), recompose="all").to(self.device)
 
     def ours(self, bench: Bench = "train", backbone: Backbone | None = None) -> Side:
-        """`train_stream` or `predict_stream`; batches are drawn before, graphs made in the time."""
+        """`train` or `predict_batches`; batches are drawn before, graphs made in the time."""
         model, source = self.model(backbone), self.source()
         # WHY: nothing in advance, so that both sides have one thread.
-        settings = StreamSettings(n_kept=self.n_kept, n_draws=self.n_draws, n_ahead=0)
+        settings = Settings.clicks(n_kept=self.n_kept, n_draws=self.n_draws, n_ahead=0)
 
         def run(n_batches: int) -> list[float]:
             rows: Any = list(itertools.islice(source, n_batches + self.n_warm))
@@ -222,9 +222,9 @@ class ClickCase:
                 ends.append(now(self.device))
 
             if bench == "train":
-                train_stream(model, lambda _: rows, settings, device=self.device, on_step=note)
+                train(model, lambda _: rows, settings=settings, device=self.device, on_step=note)
             else:
-                for logits in predict_stream(model, rows, device=self.device, n_ahead=0):
+                for logits in predict_batches(model, rows, device=self.device, n_ahead=0):
                     note(logits)
             return np.diff(ends[self.n_warm - 1 :]).tolist()
 

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from openfate.models import FATE, MLP, GraphSAGE
-from openfate.training import Step, StreamingAUC, StreamSettings, predict_stream, train_stream
+from openfate.training import Settings, Step, StreamingAUC, predict_batches, train
 from openfate_lab.bench.record import about, check_at_least, check_device, now, tell
 from openfate_lab.data.synthetic import BLOCK_ROWS, SyntheticStream
 
@@ -68,15 +68,15 @@ def bench_epoch(
         n_batches = -(-n_rows // batch_rows)
 
         def note(step: Step) -> None:
-            losses.append(step.loss)
+            losses.append(step.train_loss)
             if 10 * step.number // n_batches > 10 * (step.number - 1) // n_batches:
-                tell(f"epoch: mini-batch {step.number} of {n_batches}, loss {step.loss:.4f}")
+                tell(f"epoch: mini-batch {step.number} of {n_batches}, loss {step.train_loss:.4f}")
 
         started = now(device)
-        train_stream(
+        train(
             model,
             lambda _: drawers.batches(n_rows, batch_rows),
-            StreamSettings(n_kept=24, n_ahead=3),
+            settings=Settings.clicks(n_kept=24, n_ahead=3),
             device=device,
             on_step=note,
         )
@@ -120,7 +120,7 @@ def _validate(
     """AUC on the first rows of the second day, a tenth of whose values are new."""
     first = itertools.islice(stream.batches("validation", batch_rows), -(-n_rows // batch_rows))
     score, clicks = StreamingAUC(), 0.0
-    for logits, y in predict_stream(model, first, device=device):
+    for logits, y in predict_batches(model, first, device=device):
         score.add(logits, y)
         clicks += float(y.sum())
     shares = {"auc": score.value(), "base_rate": clicks / score.n_rows}

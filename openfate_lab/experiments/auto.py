@@ -21,15 +21,31 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from openfate.errors import InputError
-from openfate.models import FATE
+from openfate.graph import Bipartite
+from openfate.models import FATE, MLP
 from openfate.openworld import Candidate, Floats, View, evidence_candidates
 from openfate.table import MultiHot
-from openfate.training import AutoSettings, logits_of, probabilities, sums_of, train_members
+from openfate.training import Settings, probabilities, train_ensemble
 from openfate_lab.experiments.embed import learn_map, new_part
 
 __all__ = ["AutoSettings", "Ensemble", "UseEmbeddings", "auto_candidates", "fit_auto"]
 
 SCALES = (0.1, 0.25, 0.5)  # of embeddings that are only guessed
+
+
+@dataclass(frozen=True)
+class AutoSettings:
+    """How the networks are made and trained; see `openfate.training.Settings.plain`."""
+
+    width: int = 64
+    hidden: tuple[int, ...] = (128,)
+    dropout: float = 0.2
+    n_members: int = 2
+    epochs: int = 100
+    patience: int = 8
+    lr: float = 3e-3
+    weight_decay: float = 1e-2
+    batch_size: int = 256
 
 
 class Ensemble:
@@ -51,7 +67,7 @@ class Ensemble:
     @torch.no_grad()
     def __call__(self, X: MultiHot) -> Floats:
         """Probabilities (N, C), two columns for a single output."""
-        return _mean_probabilities([logits_of(model, X) for model in self.members])
+        return _mean_probabilities([model.backbone(_sums(model, X)) for model in self.members])
 
     @torch.no_grad()
     def with_new(self, X_old: MultiHot, X_new: MultiHot, scale: float) -> Floats:
@@ -66,7 +82,7 @@ class Ensemble:
         for model, M in zip(self.members, self.maps, strict=True):
             W = model.W.double().numpy()
             extra = torch.from_numpy(scale * new_part(W, M, X_old, X_new)).to(model.W.dtype)
-            logits.append(model.backbone(sums_of(model, X_old) + extra))
+            logits.append(model.backbone(_sums(model, X_old) + extra))
         return _mean_probabilities(logits)
 
 
@@ -139,11 +155,25 @@ def fit_auto(
     if X.n_rows != len(np.asarray(y)) or not X.n_rows:
         raise InputError(f"{X.n_rows} rows and {len(np.asarray(y))} labels: give as many.")
     n_outputs = 1 if n_classes == 2 else n_classes
-    members, best = train_members(
-        X, y, n_outputs, settings, validation=validation, epochs=epochs, seed=seed
+    s = settings or AutoSettings()
+    plain = {"epochs": s.epochs, "patience": s.patience, "lr": s.lr, "batch_size": s.batch_size}
+    members, histories = train_ensemble(
+        lambda: MLP(s.width, n_outputs, s.hidden),
+        X,
+        y,
+        Settings.plain(cell_dropout=s.dropout, weight_decay=s.weight_decay, **plain),
+        n_members=s.n_members,
+        validation=validation,
+        epochs=epochs,
+        seed=seed,
     )
     maps = [learn_map(model.W.detach().double().numpy(), X) for model in members]
-    return Ensemble(members, maps, best)
+    return Ensemble(members, maps, [history.best for history in histories])
+
+
+def _sums(model: FATE, X: MultiHot) -> Tensor:
+    """Summed embeddings (N, H) of rows."""
+    return model.backbone.sums(Bipartite.from_multihot(X), model.W)
 
 
 def _mean_probabilities(logits: list[Tensor]) -> Floats:

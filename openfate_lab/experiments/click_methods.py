@@ -32,7 +32,7 @@ from openfate.errors import OpenFATEError
 from openfate.models import DCN, FATE, MLP, Backbone, DeepFM, GraphSAGE, WideDeep
 from openfate.openworld import Evidence, Floats, Pooling, row_losses, score
 from openfate.table import MultiHot
-from openfate.training import Batches, StreamingAUC, StreamSettings, predict_stream, train_stream
+from openfate.training import Batches, Settings, StreamingAUC, predict_batches, train
 from openfate_lab.experiments.click_baselines import buckets, pooled_logits
 from openfate_lab.experiments.click_data import Clicks
 from openfate_lab.experiments.click_settings import ClickSettings
@@ -97,7 +97,7 @@ class ClickTrial:
     def _fit(
         self,
         n_features: int,
-        settings: StreamSettings,
+        settings: Settings,
         epochs: Callable[[int], Batches],
         validation: Callable[[], Batches],
         extrapolator: bool = False,
@@ -110,10 +110,10 @@ class ClickTrial:
             backbone = self._backbone()
             g = self._extrapolator(backbone.width) if extrapolator else None
             model = FATE(n_features, backbone, g, recompose=self.settings.recompose)
-            history = train_stream(
+            history = train(
                 model,
                 epochs,
-                replace(settings, lr=lr, lr_extrapolator=lr * self.settings.lr_factor),
+                settings=replace(settings, lr=lr, lr_extrapolator=lr * self.settings.lr_factor),
                 validation=validation,
                 seed=self.seed,
             )
@@ -126,10 +126,10 @@ class ClickTrial:
         about = {**best[2], "validation_auc": best[1], "tried": tried, "seconds": seconds}
         return Fit(best[0], about)
 
-    def _stream_settings(self, masked: bool, graph: bool = False) -> StreamSettings:
+    def _stream_settings(self, masked: bool, graph: bool = False) -> Settings:
         s = self.settings
         n_batches = self.n_train // (s.batch_rows if graph else s.plain_batch_rows)
-        return StreamSettings(
+        return Settings.clicks(
             masking=s.masking if masked else "none",
             n_kept=s.n_kept,
             n_draws=s.n_draws,
@@ -264,7 +264,7 @@ class ClickTrial:
         """New features (N, J), base's predictions (N, 2) and labels (N,) of a part."""
         X, P0, y = [], [], []
         D = self.clicks.n_observed
-        logits = predict_stream(self.base_fit.model, self._batches(part), drop_new=True)
+        logits = predict_batches(self.base_fit.model, self._batches(part), drop_new=True)
         for (table, _), (z, labels) in zip(self._batches(part), logits, strict=True):
             ids = np.asarray(table)
             row, column = np.nonzero(ids >= D)
@@ -312,7 +312,7 @@ class ClickTrial:
         drop_new: bool = False,
     ) -> dict[str, Floats]:
         def logits(part: str) -> Floats:
-            stream = predict_stream(model, prepare(self._batches(part)), drop_new=drop_new)
+            stream = predict_batches(model, prepare(self._batches(part)), drop_new=drop_new)
             return np.concatenate([z for z, _ in stream])
 
         return {part: logits(part) for part in self.clicks.parts}

@@ -17,7 +17,7 @@ class ClickSettings:
     Parameters
     ----------
     masking, n_kept, n_draws, n_folds
-        As `StreamSettings`', of `fate` and `base_dropout`.
+        As `Settings`', of `fate` and `base_dropout`.
     drop_edge
         Of `fate`.
     batch_rows, plain_batch_rows

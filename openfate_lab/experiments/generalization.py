@@ -238,8 +238,8 @@ def run_trial(plan: StudyPlan) -> dict[str, Any]:
 def _fit(plan: StudyPlan, method: str, trial: Trial) -> FATE:
     kind, number = method.split("/")
     if plan.model == "theory":
-        X = Bipartite.from_multihot(trial.observed_only(trial.train_all))
-        y, field_of = torch.from_numpy(trial.y_train), _fields(trial)[: trial.n_observed]
+        X, y = trial.observed_only(trial.train_all), trial.y_train
+        field_of = trial.field_of[: trial.n_observed]
         sgd = {"n_kept": int(number), "steps": plan.steps, "lr": plan.lr, "seed": plan.seed}
         return train_theory_model(X, y, field_of, **sgd)  # type: ignore[arg-type]
     changes: dict[str, Any] = {"n_folds": int(number)}

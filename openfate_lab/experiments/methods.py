@@ -265,13 +265,13 @@ class Trial:
                 f"{self.dataset.name}, seed {self.seed}: they hold one class alone, or its "
                 "predictions are not numbers."
             )
-        best = history.epochs[history.best_epoch - 1]
+        best = history.steps[history.best - 1]
         return {
             "metric": self.dataset.metric,
             "score": score,
             "test_log_loss": float(log_loss(logits, y)),
             "validation_log_loss": best.validation_loss,
-            "best_epoch": history.best_epoch,
+            "best_epoch": history.best,
             "seconds": round(history.seconds, 3),  # of training, whether or not it is shared
             "features_without_training_rows": self.without_training_rows(method),
         }

@@ -18,10 +18,10 @@ import numpy as np
 
 from openfate.errors import InputError
 from openfate.records import Shape
-from openfate.training import AutoSettings
 from openfate_lab.data.datasets import load
 from openfate_lab.data.logs import READERS as LOGS
 from openfate_lab.experiments import bases, streaming
+from openfate_lab.experiments.auto import AutoSettings
 from openfate_lab.experiments.methods import Novelty, make_split
 from openfate_lab.experiments.open_methods import METHODS, N_DRAWS, OpenTrial
 from openfate_lab.experiments.present import gap_plot, save_figure

@@ -95,11 +95,11 @@ def _candidate(trial: Trial) -> dict[str, Any]:
             model, history = trial.fate_fit
     except OpenFATEError as error:  # a step size too large
         return {"own_log_loss": None, "common_log_loss": None, "failed": str(error)}
-    best = history.epochs[history.best_epoch - 1]
+    best = history.steps[history.best - 1]
     return {
         "own_log_loss": best.validation_loss,
         "common_log_loss": common_loss(trial, model),
-        "best_epoch": history.best_epoch,
+        "best_epoch": history.best,
         "seconds": round(history.seconds, 3),
     }
 

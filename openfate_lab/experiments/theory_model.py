@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from typing import cast
 
+import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from openfate.errors import OpenFATEError
-from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features
+from openfate.graph import Edges, features_to_rows, rows_to_features
 from openfate.models import FATE, MLP
-from openfate.training import k_shot
+from openfate.table import MultiHot
+from openfate.training import Settings, train
 
 __all__ = ["MeanPooling", "theory_model", "train_theory_model"]
 
@@ -55,7 +56,14 @@ def theory_model(n_features: int, width: int = 8) -> FATE:
 
 
 def train_theory_model(
-    X: Bipartite, y: Tensor, field_of: Tensor, *, n_kept: int, steps: int, lr: float, seed: int
+    X: MultiHot,
+    y: NDArray[np.integer],
+    field_of: NDArray[np.integer],
+    *,
+    n_kept: int,
+    steps: int,
+    lr: float,
+    seed: int,
 ) -> FATE:
     """Train on a table (N, D) with classes y (N,) of 0 and 1: `steps` steps of SGD.
 
@@ -68,16 +76,17 @@ def train_theory_model(
     """
     torch.manual_seed(seed)
     model = theory_model(X.n_features)
-    sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr)
-    generator = torch.Generator().manual_seed(seed)
-    for step in range(1, steps + 1):
-        (kept,) = k_shot(field_of, n_kept, 1, generator)
-        X_s = X.keep_features(kept)
-        logits = model(X_s, kept, Edges.of(X_s))[:, 0]
-        loss = F.binary_cross_entropy_with_logits(logits, y.to(logits.dtype))
-        if not torch.isfinite(loss):
-            raise OpenFATEError(f"SGD diverged at step {step}: lower --lr {lr}.")
-        sgd.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        sgd.step()
-    return model.eval()
+    settings = Settings(
+        masking="k_shot",
+        unit="field",
+        reading="columns",
+        n_kept=n_kept,
+        n_draws=1,
+        drop_edge=0.0,
+        untrained="leave",
+        epochs=steps,
+        lr=lr,
+        optimizer="sgd",
+    )
+    train(model, X, y, settings, field_of=field_of, seed=seed)
+    return model

@@ -416,7 +416,7 @@ def test_bench_needs_only_torch_and_numpy():
         "import sys\n"
         "for name in ('polars', 'narwhals', 'typer', 'rich', 'matplotlib', 'sklearn'):\n"
         "    sys.modules[name] = None\n"
-        "import openfate_lab.bench.command, openfate.training.loop, openfate.training.stream\n"
+        "import openfate_lab.bench.command, openfate.training.loop, openfate.training.prediction\n"
         "import openfate.models.baselines\n"
         "from openfate import FATE, train\n"
     )

@@ -158,5 +158,5 @@ def test_the_common_loss_is_the_mean_over_the_same_five_masks():
     model = trial.fate_fit[0]
     plain = Trial(digits, trial.split, 0, Settings(epochs=1))
     assert search.common_loss(trial, model) == search.common_loss(plain, model)
-    best = trial.fate_fit[1].epochs[0].validation_loss  # half of the features hidden
+    best = trial.fate_fit[1].steps[0].validation_loss  # half of the features hidden
     assert search.common_loss(trial, model) != pytest.approx(best)

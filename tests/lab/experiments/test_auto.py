@@ -96,8 +96,6 @@ def test_equal_embeddings_leave_nothing_to_learn():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: AutoSettings(width=0), "width=0: choose a whole number from 1 up."),
-        (lambda: AutoSettings(dropout=1.0), "dropout=1.0: choose a number from 0 to below 1."),
         (lambda: fit_auto(X, Y[1:], 3), "120 rows and 119 labels"),
     ],
 )
