@@ -13,8 +13,8 @@ from openfate import FATE
 from openfate.files import writing
 from openfate.models import DeepFM, GraphSAGE
 from openfate.table import prepare
-from openfate.training import StreamingAUC, StreamSettings, predict_stream, train_stream
-from openfate_lab.data import write_raw_criteo
+from openfate.training import Settings, StreamingAUC, predict_batches, train
+from openfate_lab.data.synthetic_raw import write_raw_criteo
 
 folder = Path(tempfile.mkdtemp())
 write_raw_criteo(folder / "train.txt", n_rows=30_000, n_features=3_000)  # Criteo's format
@@ -28,10 +28,10 @@ def fit(**options):
     torch.manual_seed(0)
     backbone = DeepFM(10, hidden=(32,), dropout=0.2)
     model = FATE(data.n_observed, backbone, GraphSAGE(10), recompose="all")
-    train_stream(
+    train(
         model,
         lambda epoch: data.batches("train", 500, seed=epoch),  # mixed anew in every epoch
-        StreamSettings(
+        settings=Settings.clicks(
             n_kept=24, n_draws=2, epochs=4, lr=2e-2, lr_extrapolator=2e-3, checkpoint_every=4
         ),
         validation=lambda: data.batches("validation", 3000),
@@ -66,7 +66,7 @@ for part in data.parts[2:]:
     areas = []
     for drop_new in (False, True):
         score = StreamingAUC()
-        for logits, y in predict_stream(model, data.batches(part, 3000), drop_new=drop_new):
+        for logits, y in predict_batches(model, data.batches(part, 3000), drop_new=drop_new):
             score.add(logits, y)
         areas.append(score.value())
     print(f"{part}: AUC {areas[0]:.3f} with new features, {areas[1]:.3f} without them")

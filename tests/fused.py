@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor
 
 from openfate.models import FATE
-from openfate.training import Seeds, StreamSettings
+from openfate.training import Seeds, Settings
 from openfate.training.engine import make_engine
-from openfate.training.fused.sums import BatchGraph, Keep, kept_edges
+from openfate.training.fused.sums import BatchGraph, Keep
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
@@ -33,6 +34,27 @@ def as_good_as_plain(fast: Tensor, plain: Tensor, exact: Tensor, slack: float = 
     assert error <= allowed + slack * exact.norm() + 1e-12, (float(error), float(allowed))
 
 
+def kept_edges(batch: BatchGraph, keep: Keep) -> Tensor:
+    """(B, d) bool: the edges that DropEdge leaves, as the kernels see them; in plain torch."""
+    edge = torch.arange(batch.local.numel(), device=batch.local.device)
+    there = batch.local.T >= 0
+    if keep.seed is None or keep.threshold == 0:
+        return there
+    low, high = keep.seed & 0xFFFFFFFF, (keep.seed >> 32) & 0xFFFFFFFF
+    first, second = _mix(low ^ _mix(high ^ 0x9E3779B9)), _mix(high ^ _mix(low ^ 0x85EBCA6B))
+    x = (edge * (first | 1) + second) & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    bits = (((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF) >> 8
+    return there & (bits >= keep.threshold).view_as(there)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """32-bit finaliser in int64 arithmetic, as `mix_bits`."""
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
 def kept_elements(n_rows: int, n_columns: int, p: float, seed: Tensor) -> Tensor:
     """(n_rows, n_columns) bool: the elements that Dropout leaves, by the hash of DropEdge."""
     none = torch.empty(0, dtype=torch.int32, device=seed.device)
@@ -40,9 +62,9 @@ def kept_elements(n_rows: int, n_columns: int, p: float, seed: Tensor) -> Tensor
     return kept_edges(BatchGraph(n_rows, there, *[none] * 5), Keep(p, seed))
 
 
-def first_gradients(model: FATE, settings: StreamSettings, ids: Any, y: Any) -> dict[str, Tensor]:
+def first_gradients(model: FATE, settings: Settings, ids: Any, y: Any) -> dict[str, Tensor]:
     """The gradients of an engine's first step, in float64, by the names of the parameters."""
-    engine: Any = make_engine(model, settings, DEVICE)
+    engine: Any = make_engine(model, replace(settings, n_draws=1), DEVICE)
     found, W = {}, torch.zeros_like(model.W)
 
     def note_tables(one: Tensor, two: Tensor) -> None:  # the fused engine's, instead of Adam on W
@@ -58,7 +80,8 @@ def first_gradients(model: FATE, settings: StreamSettings, ids: Any, y: Any) -> 
     engine.theta.step = note
     if hasattr(engine, "adam"):
         engine.adam.step = note_tables
+        engine.rooms.leave = lambda room: None  # nothing is recorded
     batch = engine.prepare(ids, y)
-    engine.step(engine.start(batch, Seeds.of(0, 1))[0])
+    engine.learn(batch, Seeds.of(0, 1))
     engine.close()
     return {name: value.double() for name, value in (found | {"W": W}).items()}

@@ -3,7 +3,7 @@
 from openfate.models.backbone import MLP, Backbone, Pool
 from openfate.models.baselines import average, knn, pooling
 from openfate.models.context import ContextMap
-from openfate.models.extrapolator import GCN, GraphSAGE
+from openfate.models.extrapolator import GCN, SGC, GraphSAGE
 from openfate.models.fate import FATE, field_means
 from openfate.models.interactions import (
     BACKBONES,
@@ -22,6 +22,7 @@ __all__ = [
     "FATE",
     "GCN",
     "MLP",
+    "SGC",
     "Backbone",
     "ContextMap",
     "DeepFM",

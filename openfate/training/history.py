@@ -71,7 +71,7 @@ class BestWeights:
         if not self.state:
             self.state = {name: value.clone() for name, value in state.items()}
         else:  # WHY: one call that copies in place; clones of a small model take longer than a step
-            torch._foreach_copy_(list(self.state.values()), list(state.values()))
+            torch._foreach_copy_([self.state[name] for name in state], list(state.values()))
 
     def restore(self) -> None:
         """Put them back into the model, if there are any."""

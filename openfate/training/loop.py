@@ -31,7 +31,7 @@ from openfate.training.history import BestWeights, History, Step
 from openfate.training.rows import check_rows
 from openfate.training.settings import Settings, check_device, cuda_devices
 from openfate.training.sources import StreamSource, TableSource
-from openfate.training.validation import StreamValidation, TableValidation, Validation
+from openfate.training.validation import StreamValidation, TableValidation
 
 __all__ = ["LabelledRows", "train"]
 
@@ -142,7 +142,7 @@ class _Run:
 
     source: TableSource | StreamSource
     engine: Engine[Any]
-    validation: Validation | None = None
+    validation: TableValidation | StreamValidation | None = None
 
     def __init__(self, model: FATE, settings: Settings, seed: int, device: torch.device) -> None:
         self.model, self.settings, self.seed, self.device = model, settings, seed, device
@@ -223,7 +223,7 @@ class _Run:
         """Put the weights of the best validation, or the last ones, into the model."""
         self.engine.settle()
         self.engine.close()
-        if self.validation is not None:
+        if isinstance(self.validation, StreamValidation):
             self.validation.close()
         if not self.best.state:
             self.history.best = len(self.history.steps)

@@ -36,7 +36,7 @@ _LEAST = {
 }
 _OPTIONAL = ("n_kept", "batch_size", "patience")  # None has a meaning
 _HIGHEST = {
-    **{"drop_edge": 1.0, "left_out": 1.0, "cell_dropout": 0.99},
+    **{"drop_edge": 1.0, "left_out": 1.0, "cell_dropout": 1.0},
     **{"lr": 1e12, "lr_extrapolator": 1e12, "weight_decay": 1e12},
 }
 _FLAGS = (
@@ -229,6 +229,8 @@ class Settings:
             raise InputError(
                 "masking='k_shot' needs n_kept, the number of features or fields to keep."
             )
+        if self.cell_dropout == 1:
+            raise InputError("cell_dropout=1: nothing would be left; choose a number below 1.")
         if self.weight_decay and self.optimizer != "adamw":
             raise InputError(
                 f"weight_decay={self.weight_decay!r} is of optimizer='adamw', "

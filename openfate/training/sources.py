@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,33 +28,9 @@ from openfate.training.engine import Engine, PlainEngine, Seeds, make_engine
 from openfate.training.rows import Rows, check_fields
 from openfate.training.settings import Settings
 
-__all__ = ["Source", "StreamSource", "TableSource"]
+__all__ = ["StreamSource", "TableSource"]
 
 Steps = Generator[tuple[int, Iterable[Any]]]
-
-
-class Source(Protocol):
-    """What `train` asks of a table or a stream."""
-
-    step_name: str  # for errors
-
-    def make_engine(self) -> Engine[Any]:
-        """An engine that learns from its batches."""
-
-    def steps(self, engine: Engine[Any], epoch: int, n_done: int) -> Steps:
-        """Epochs and batches of the steps that follow `n_done` of an epoch."""
-
-    def seeds(self, number: int) -> Seeds | None:
-        """Of the mini-batch of a step, where each has its own."""
-
-    def finish(self) -> None:
-        """Do what is left to do to the trained model."""
-
-    def state(self) -> dict[str, Tensor]:
-        """What a run needs to go on beside the engine's state."""
-
-    def load_state(self, checkpoint: Checkpoint) -> None:
-        """Go on from the part "source" of a checkpoint."""
 
 
 class TableSource:

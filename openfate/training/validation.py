@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from openfate.errors import InputError, OpenFATEError
+from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges
 from openfate.table import MultiHot
 from openfate.training.batches import Batches
@@ -19,20 +18,10 @@ from openfate.training.prediction import make_predictor
 from openfate.training.rows import Rows
 from openfate.training.sources import StreamSource, TableSource
 
-__all__ = ["StreamValidation", "TableValidation", "Validation"]
+__all__ = ["StreamValidation", "TableValidation"]
 
 # WHY: 2^24 numbers are 64 MiB, of which a forward holds some five at a time.
 _STATES_AT_ONCE = 2**24
-
-
-class Validation(Protocol):
-    """Of the model as it is now."""
-
-    def measure(self) -> tuple[float, float]:
-        """The loss and, for clicks, the ROC-AUC; nan otherwise."""
-
-    def close(self) -> None:
-        """Free what measuring needed."""
 
 
 class TableValidation:
@@ -57,7 +46,7 @@ class TableValidation:
 
     @torch.no_grad()
     def measure(self) -> tuple[float, float]:
-        """The loss over all masks; many at once where the graph is the same for all of them."""
+        """The loss over all masks, many at once where they share the graph; nan for an AUC."""
         engine, model = self.engine, self.engine.model
         model.eval()
         if self.bag is not None:
@@ -79,9 +68,6 @@ class TableValidation:
         # REFERENCE: DropEdge in validation too.
         edges = self.engine.draw_edges(seen, s.drop_edge if self.redraw else 0.0)
         return self.engine.loss(X, kept, edges, self.engine.model.W, self.rows)
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
 class StreamValidation:
@@ -105,12 +91,7 @@ class StreamValidation:
                 f"validation holds {held}: a ROC-AUC needs rows of both classes; give more rows, "
                 "or validation=None."
             )
-        if math.isnan(auc := score.value()):
-            raise OpenFATEError(
-                "training diverged: predictions of validation rows are not numbers. "
-                f"Lower lr={self.settings.lr} or lr_extrapolator={self.settings.lr_extrapolator}."
-            )
-        return score.log_loss, auc
+        return score.log_loss, score.value()
 
     def close(self) -> None:
         """Free what predicting needed."""

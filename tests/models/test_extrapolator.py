@@ -24,10 +24,8 @@ from torch import Tensor, nn
 
 from openfate.errors import InputError
 from openfate.graph import Edges, rows_to_features
-from openfate.models import GCN, GraphSAGE
+from openfate.models import GCN, SGC, GraphSAGE
 from openfate.models import walk as walks
-from openfate.models.extrapolator import SGC
-from openfate.models.walk import walk
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 WIDTH = 5
@@ -247,23 +245,6 @@ def test_after_an_error_weights_are_read_anew():
     assert not model(states, edges).any()
 
 
-@pytest.mark.parametrize("n_steps", range(1, 7))
-def test_the_constant_of_the_walk_is_a_one_on_every_node(n_steps):
-    edges = make_edges(4, "dropped apart")
-    A = reference.normalised(dense_by_row(edges.to_rows), dense_by_feature(edges.to_features))
-    _, signal = walk(torch.zeros(6, 1).double(), edges, n_steps, constant=True)
-    ones = torch.ones(len(A), dtype=torch.float64)
-    expected = [torch.linalg.matrix_power(A, k) @ ones for k in reversed(range(n_steps))]
-    assert_near(signal, torch.stack(expected, 1)[:6], 1e-12)
-
-
-@pytest.mark.parametrize("dropped", DROPPED)
-def test_gradcheck_of_the_walk(dropped):
-    edges = make_edges(5, dropped)
-    states = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda s: walk(s, edges, 3, constant=True)[0], states)
-
-
 @pytest.mark.parametrize("name", ["gcn4", "sgc2", "sage2-l2"])
 def test_states_of_the_caller_are_not_changed(name):
     model, states = make(name, seed=6)
@@ -318,13 +299,6 @@ def test_many_masks_at_once_with_values_equal_single_runs(name):
     wide = torch.randn(6, 4, WIDTH, dtype=torch.float64, requires_grad=True)
     single = torch.stack([model(wide[:, s], edges) for s in range(4)], 1)
     assert_same(model, wide, model(wide, edges), single)
-
-
-@pytest.mark.parametrize("dropped", DROPPED)
-def test_gradcheck_of_the_walk_with_values(dropped):
-    edges = make_edges(5, dropped, values=random_values(5))
-    states = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda s: walk(s, edges, 3, constant=True)[0], states)
 
 
 @pytest.mark.parametrize("name", ["gcn4", "sgc2", "sage2-l2"])

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges, touched_features
-from openfate.models import FATE, GCN, MLP, GraphSAGE, field_means
-from openfate.models.extrapolator import SGC
+from openfate.models import FATE, GCN, MLP, SGC, GraphSAGE, field_means
 
 WIDTH = 4
 KEPT = torch.tensor([True, False, True, True, False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import numpy as np
 import reference
@@ -19,6 +20,30 @@ from openfate.training.masking import leave_out
 N, D, WIDTH, SEED = 12, 8, 4, 3
 FIELDS = np.array([0, 0, 1, 1, 2, 2, 3, 3])
 BASE = Settings(epochs=6, n_folds=3, n_draws=3, lr=0.02, lr_extrapolator=0.01)
+WEIGHT = np.array([2.0, 0.0, 1.0, 0.5, 0.0, 3.0, 1.0, 1.0, 0.25, 4.0, 0.0, 1.0])
+VARIANTS = {
+    "default": {},
+    "no DropEdge": {"drop_edge": 0.0},
+    "directed DropEdge": {"drop_edge_directed": True},
+    "all edges dropped": {"drop_edge": 1.0},
+    "joint updates": {"async_updates": False},
+    "accumulated backbone": {"accumulate_backbone": True},
+    "hidden overwritten": {"overwrite_hidden": True},
+    "reference folds": {"reference_folds": True, "n_folds": 5},
+    "k-shot": {"masking": "k_shot", "n_kept": 5},
+    "k-shot fields": {"masking": "k_shot", "n_kept": 2, "unit": "field"},
+    "k-shot columns": {"masking": "k_shot", "n_kept": 5, "reading": "columns"},
+    "k-shot columns of fields": {
+        "masking": "k_shot",
+        "n_kept": 2,
+        "unit": "field",
+        "reading": "columns",
+    },
+    "leave out": {"masking": "leave_out", "left_out": 0.4},
+    "no masking": {"masking": "none"},
+    "plain SGD": {"optimizer": "sgd", "lr": 0.3, "lr_extrapolator": 0.1},
+    "AdamW": {"optimizer": "adamw", "weight_decay": 0.1},
+}
 
 
 def make_rows(seed: int = 0, with_values: bool = False) -> tuple[MultiHot, np.ndarray]:
@@ -73,9 +98,11 @@ def algorithm_1(
     model, graph, y = copy.deepcopy(model), Bipartite.from_multihot(X), torch.from_numpy(y)
     w = None if weight is None else torch.from_numpy(weight)
     masks_rng, edges_rng = (torch.Generator().manual_seed(SEED + i) for i in range(2))
-    theta = torch.optim.Adam([model.W, *model.backbone.parameters()], s.lr, foreach=False)
+    adam = partial(torch.optim.AdamW, weight_decay=s.weight_decay, foreach=False)
+    make = partial(torch.optim.SGD, foreach=False) if s.optimizer == "sgd" else adam
+    theta = make([model.W, *model.backbone.parameters()], s.lr)
     omega_list = [] if model.extrapolator is None else list(model.extrapolator.parameters())
-    omega = torch.optim.Adam([*omega_list, torch.zeros(1)], s.lr_extrapolator, foreach=False)
+    omega = make([*omega_list, torch.zeros(1)], s.lr_extrapolator)
     model.W.data[X.feature_degree == 0] = 0
     fixed = draw_masks(s, masks_rng) if s.masking == "leave_out" else None
     for _ in range(s.epochs):

@@ -16,11 +16,9 @@ from openfate.models import DCN, FATE, GCN, MLP, SGC, Backbone, DeepFM, GraphSAG
 from openfate.table import MultiHot
 from openfate.training import (
     Settings,
-    StreamSettings,
     array_batches,
-    predict_stream,
+    predict_batches,
     train,
-    train_stream,
 )
 
 N_FIELDS, SIZE, H = 3, 4, 4
@@ -81,7 +79,7 @@ def test_the_loop_over_a_table_trains_and_predicts(name, extrapolator, masking):
     unit = "field" if masking == "k_shot" else "feature"
     settings = Settings(masking=masking, **MASKINGS[masking], unit=unit, epochs=1, batch_size=6)
     history = train(model, X, Y, settings, validation=(X, Y), field_of=FIELD_OF)
-    assert np.isfinite(history.epochs[0].validation_loss)
+    assert np.isfinite(history.steps[0].validation_loss)
     check_trained(start, model)
     later = MultiHot.from_rows([[0, 5, D], [1, D, D + 1]], D + 2)  # D is of field 2, D + 1 of 1
     fields = torch.from_numpy(np.concatenate([FIELD_OF, [2, 1]]))
@@ -95,13 +93,13 @@ def test_the_loop_over_a_table_trains_and_predicts(name, extrapolator, masking):
 def test_the_loop_over_a_stream_trains_and_predicts(name, extrapolator, masking):
     model = make(name, extrapolator)
     start = copy.deepcopy(model)
-    settings = StreamSettings(masking=masking, **MASKINGS[masking], lr=1e-2, n_ahead=0)
-    history = train_stream(model, array_batches(IDS, Y, 6), settings)
-    assert history.n_steps == 2
+    settings = Settings.clicks(masking=masking, **MASKINGS[masking], lr=1e-2, n_ahead=0)
+    history = train(model, array_batches(IDS, Y, 6), settings=settings)
+    assert len(history.steps) == 2
     check_trained(start, model)
     new = np.where(VALUES == 0, D + np.arange(N_FIELDS), IDS)
     for drop_new in (False, True):
-        ((logits, _),) = predict_stream(model, [(new, Y)], drop_new=drop_new, n_ahead=0)
+        ((logits, _),) = predict_batches(model, [(new, Y)], drop_new=drop_new, n_ahead=0)
         assert np.isfinite(logits).all()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from openfate.errors import InputError
 from openfate.training import Batch, array_batches
-from openfate.training.batches import Rows, _check_width, prepared
+from openfate.training.batches import IdBatch, _check_width, prepare_ahead
 
 IDS = np.array([[0, 5], [1, 5], [0, 7], [2, 6], [1, 6]], np.int32)
 Y = np.array([0, 1, 1, 0, 1])
@@ -51,7 +51,7 @@ def test_tensors_make_the_same_batch_as_arrays(device, dtype):
 
 
 def test_rows_wait_until_they_are_there(device):
-    rows = Rows.of(IDS, Y, device)
+    rows = IdBatch.of(IDS, Y, device)
     rows.wait()
     assert rows.ids.dtype == torch.int32 and rows.ids.tolist() == IDS.tolist()
     assert rows.y.tolist() == rows.labels.tolist() == Y.tolist() and len(rows) == 5
@@ -76,7 +76,7 @@ def test_bad_labels_of_tensors_are_named(device):
 
 def test_empty_batches_are_passed_over():
     batches = [(IDS[:n], Y[:n]) for n in (0, 2, 0, 1)]
-    assert [len(batch) for batch in prepared(batches, Batch.of, n_ahead=0)] == [2, 1]
+    assert [len(batch) for batch in prepare_ahead(batches, Batch.of, n_ahead=0)] == [2, 1]
 
 
 @pytest.mark.parametrize(

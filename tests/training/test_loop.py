@@ -13,44 +13,20 @@ from algorithm import (
     BASE,
     FIELDS,
     SEED,
+    VARIANTS,
     WIDTH,
     D,
     N,
     algorithm_1,
     distance,
-    draw_masks,
     make_model,
     make_rows,
 )
-from reference import assert_near, bipartite
 
 from openfate.errors import InputError, OpenFATEError
-from openfate.graph import Bipartite, Edges
-from openfate.models import FATE, GCN, MLP, GraphSAGE, WideDeep
+from openfate.models import FATE, GCN, MLP
 from openfate.table import MultiHot
-from openfate.training import Settings, log_loss, train
-
-VARIANTS = {
-    "default": {},
-    "no DropEdge": {"drop_edge": 0.0},
-    "directed DropEdge": {"drop_edge_directed": True},
-    "all edges dropped": {"drop_edge": 1.0},
-    "joint updates": {"async_updates": False},
-    "accumulated backbone": {"accumulate_backbone": True},
-    "hidden overwritten": {"overwrite_hidden": True},
-    "reference folds": {"reference_folds": True, "n_folds": 5},
-    "k-shot": {"masking": "k_shot", "n_kept": 5},
-    "k-shot fields": {"masking": "k_shot", "n_kept": 2, "unit": "field"},
-    "k-shot columns": {"masking": "k_shot", "n_kept": 5, "reading": "columns"},
-    "k-shot columns of fields": {
-        "masking": "k_shot",
-        "n_kept": 2,
-        "unit": "field",
-        "reading": "columns",
-    },
-    "leave out": {"masking": "leave_out", "left_out": 0.4},
-    "no masking": {"masking": "none"},
-}
+from openfate.training import Settings, train
 
 
 @pytest.mark.parametrize("recompose", ["masked", "all"])
@@ -79,7 +55,7 @@ def test_single_precision_stays_near_the_algorithm_box():
     model, (X, y) = make_model(), make_rows()
     expected = algorithm_1(model, X, y, BASE)
     single = train(model.float(), X, y, BASE, seed=SEED)
-    assert distance(model, expected) < 1e-4 and math.isnan(single.epochs[0].validation_loss)
+    assert distance(model, expected) < 1e-4 and math.isnan(single.steps[0].validation_loss)
 
 
 # ---- seeds, the best epoch, interruption ---------------------------------------------------
@@ -117,9 +93,9 @@ def run_with_snapshots(epochs: int, stop_at: int | None = None):
 def test_the_epoch_of_least_validation_loss_is_what_is_left():
     model, history, snapshots, losses = run_with_snapshots(30)
     best = int(np.argmin(losses))
-    assert history.best_epoch == best + 1 and best + 1 < len(losses) == 30
+    assert history.best == best + 1 and best + 1 < len(losses) == 30
     assert distance(model, snapshots[best]) == 0
-    assert [epoch.number for epoch in history.epochs] == list(range(1, 31))
+    assert [epoch.number for epoch in history.steps] == list(range(1, 31))
     assert history.seconds > 0
 
 
@@ -132,7 +108,7 @@ def test_an_interrupted_run_leaves_the_best_epoch_so_far():
 def test_without_validation_the_last_epoch_is_left():
     model, (X, y), last = make_model(), make_rows(), []
     history = train(model, X, y, BASE, on_step=lambda _: last.append(copy.deepcopy(model)))
-    assert history.best_epoch == BASE.epochs == len(last)
+    assert history.best == BASE.epochs == len(last)
     assert distance(model, last[-1]) == 0
 
 
@@ -150,127 +126,6 @@ def test_a_seed_repeats_dropout_and_leaves_the_random_numbers_of_others_alone():
     assert distance(ends[0], ends[2]) > 1e-4
 
 
-# ---- features without training rows --------------------------------------------------------
-
-
-def test_untrained_features_end_at_zero_without_fields():
-    model, (X, y) = make_model(), make_rows()
-    history = train(model, X, y, BASE)
-    assert history.untrained == [1]
-    assert not model.W[1].any() and model.W.isfinite().all()
-
-
-def test_untrained_features_end_at_the_mean_of_their_fields_trained_ones():
-    model, (X, y) = make_model(), make_rows()
-    fields = np.array([1, 1, 1, 1, 0, 0, 0, 0])
-    train(model, X, y, BASE, field_of=fields)
-    assert_near(model.W[1], model.W[[0, 2, 3]].mean(0), 1e-12)
-
-
-def test_an_untrained_feature_has_no_weights_of_its_own():
-    (X, y), backbone = make_rows(), WideDeep(4, 3, hidden=(5,))
-    model = FATE(D, backbone, GraphSAGE(4))
-    train(model, X, y, BASE, field_of=np.zeros(D, int))
-    assert model.W[1, :4].any() and model.W[0, 4:].any() and not model.W[1, 4:].any()
-
-
-def test_a_field_without_any_trained_feature_ends_at_zero():
-    model, (X, y) = make_model(), make_rows()
-    train(model, X, y, BASE, field_of=np.array([0, 7, 0, 0, 1, 1, 1, 1]))
-    assert not model.W[1].any() and model.W.isfinite().all()
-
-
-def test_untrained_features_keep_their_start_where_they_are_left():
-    model, (X, y) = make_model(), make_rows()
-    start = model.W[1].clone()
-    history = train(model, X, y, replace(BASE, untrained="leave"), field_of=FIELDS)
-    assert torch.equal(model.W[1], start) and history.untrained == [1]
-
-
-def test_validation_rows_may_have_features_that_no_training_row_has():
-    model, (X, y) = make_model(), make_rows()
-    only_untrained = MultiHot.from_rows([[1], [1], []], n_features=D)
-    history = train(model, X, y, BASE, validation=(only_untrained, np.array([0, 1, 2])))
-    assert all(math.isfinite(epoch.validation_loss) for epoch in history.epochs)
-
-
-# ---- mini-batches --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch_size", [N, N + 1, 1000])
-@pytest.mark.parametrize("recompose", ["masked", "all"])
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_batch_of_all_rows_equals_the_full_batch(batch_size, recompose, overwrite):
-    (X, y), settings = make_rows(), replace(BASE, drop_edge=0.0, overwrite_hidden=overwrite)
-    full, batched = make_model(recompose=recompose), make_model(recompose=recompose)
-    train(full, X, y, settings, seed=SEED)
-    train(batched, X, y, replace(settings, batch_size=batch_size), seed=SEED)
-    assert distance(full, batched) < 1e-9
-
-
-@pytest.mark.parametrize("batch_size", [1, 5, 6])
-def test_mini_batches_learn_and_leave_untouched_features_alone(batch_size):
-    model, (X, y) = make_model(GraphSAGE(WIDTH)), make_rows()
-    settings = replace(BASE, epochs=15, batch_size=batch_size, lr=0.03, untrained="leave")
-    start = model.W[1].clone()
-    history = train(model, X, y, settings)
-    assert history.epochs[-1].train_loss < history.epochs[0].train_loss
-    assert torch.equal(model.W[1], start)
-
-
-# ---- validation ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "variant", ["default", "k-shot fields", "k-shot columns", "leave out", "no masking"]
-)
-@pytest.mark.parametrize("recompose", ["masked", "all"])
-def test_the_validation_loss_is_the_mean_over_masks_without_dropedge(variant, recompose):
-    settings = replace(BASE, epochs=1, **VARIANTS[variant])
-    model, (X, y), (X_val, y_val) = make_model(recompose=recompose), make_rows(), make_rows(9)
-    history = train(model, X, y, settings, validation=(X_val, y_val), field_of=FIELDS, seed=SEED)
-    model.W.data[1] = 0  # it was zero until the end
-    rng = torch.Generator().manual_seed(SEED)
-    if settings.masking == "leave_out":
-        draw_masks(settings, rng)  # the run's own
-    rows = Bipartite.from_multihot(X_val)
-    graph = Bipartite.from_multihot(MultiHot.stack([X, X_val]))
-    losses = []
-    for kept in draw_masks(settings, rng):
-        G, E = (
-            g.keep_features(kept) if settings.reading == "columns" else g for g in (rows, graph)
-        )
-        logits = model(G, kept, Edges.of(E)).detach()
-        losses.append(float(log_loss(logits, torch.from_numpy(y_val))))
-    assert history.epochs[0].validation_loss == pytest.approx(np.mean(losses), rel=1e-10)
-
-
-@pytest.mark.parametrize("variant", ["default", "k-shot columns", "leave out"])
-def test_validation_does_not_change_the_run(variant):
-    (X, y), settings, ends = make_rows(), replace(BASE, **VARIANTS[variant]), []
-    for validation in (None, make_rows(seed=9)):
-        model, last = make_model(), []
-        on_step = lambda _, m=model, kept=last: kept.append(copy.deepcopy(m))  # noqa: E731
-        train(model, X, y, settings, validation=validation, on_step=on_step)
-        ends.append(last[-1])
-    assert distance(*ends) == 0
-
-
-def test_redrawn_validation_is_finite_and_varies():
-    model, (X, y) = make_model(), make_rows()
-    frozen = replace(BASE, redraw_validation=True, lr=0.0, lr_extrapolator=0.0)
-    losses = [e.validation_loss for e in train(model, X, y, frozen, validation=(X, y)).epochs]
-    assert all(map(math.isfinite, losses)) and len(set(losses)) > 1
-
-
-def test_a_plain_network_is_validated_with_all_of_its_features():
-    model, (X, y) = make_model(None), make_rows()
-    history = train(model, X, y, replace(BASE, epochs=1), validation=(X, y))
-    logits = model.predict(bipartite(torch.from_numpy(X.to_dense())), model.W).detach()
-    expected = float(log_loss(logits, torch.from_numpy(y)))
-    assert history.epochs[0].validation_loss == pytest.approx(expected)
-
-
 def test_a_model_with_one_output_learns_a_binary_target(device):
     X = MultiHot.from_rows([[0, 2], [1, 2], [0, 3], [1, 3]] * 4, n_features=4)
     y = np.array([0, 1, 0, 1] * 4)
@@ -278,17 +133,7 @@ def test_a_model_with_one_output_learns_a_binary_target(device):
     model = FATE(4, MLP(WIDTH, 1), GCN(WIDTH, 2))
     settings = Settings(epochs=60, n_folds=2, drop_edge=0.2)
     history = train(model, X, y, settings, validation=(X, y), device=device)
-    assert history.epochs[-1].train_loss < 0.8 * history.epochs[0].train_loss
-
-
-def test_a_last_mini_batch_that_is_too_short_is_taken_into_the_one_before():
-    """BatchNorm needs two rows; the only row that counts may be the last one."""
-    X, y, _ = *make_rows(), torch.manual_seed(0)
-    model = FATE(D, MLP(4, 1, batch_norm=True))
-    settings = Settings(masking="none", loss="squared_error", batch_size=2, epochs=20)
-    rows = X.select_rows(np.arange(3)), y[:3].astype(float), settings
-    history = train(model, *rows, sample_weight=np.array([0, 0, 1.0]))
-    assert len(history.epochs) == 20
+    assert history.steps[-1].train_loss < 0.8 * history.steps[0].train_loss
 
 
 # ---- messages ------------------------------------------------------------------------------
@@ -301,13 +146,19 @@ BAD_CALLS = [
         {},
         "all training labels are 2: a classifier needs two classes or more.",
     ),
-    ((ROWS.widen(9), LABELS), {}, "training rows have 9 features, the model 8."),
-    ((ROWS, LABELS[:5]), {}, "training: 12 rows but 5 labels."),
+    (
+        (ROWS.widen(9), LABELS),
+        {},
+        "training rows have 9 features, the model 8: give rows over the features that the model "
+        "was made for.",
+    ),
+    ((ROWS, LABELS[:5]), {}, "training: 12 rows but 5 labels; give one label for each row."),
     ((NO_ROWS, LABELS[:0]), {}, "there are no training rows."),
     (
         (ROWS, LABELS),
         {"validation": (ROWS.widen(10), LABELS)},
-        "validation rows have 10 features, the model 8.",
+        "validation rows have 10 features, the model 8: give rows over the features that the "
+        "model was made for.",
     ),
     ((ROWS, LABELS), {"validation": (NO_ROWS, LABELS[:0])}, "there are no validation rows."),
     (

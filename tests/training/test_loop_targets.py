@@ -14,6 +14,7 @@ from algorithm import (
     BASE,
     FIELDS,
     SEED,
+    WEIGHT,
     WIDTH,
     D,
     N,
@@ -28,7 +29,7 @@ from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges
 from openfate.models import GraphSAGE
 from openfate.table import MultiHot
-from openfate.training import loop, train
+from openfate.training import train
 from openfate.training.losses import mean_loss
 
 KINDS = [
@@ -38,7 +39,6 @@ KINDS = [
     ("squared_error", 1),
     ("absolute_error", 1),
 ]
-WEIGHT = np.array([2.0, 0.0, 1.0, 0.5, 0.0, 3.0, 1.0, 1.0, 0.25, 4.0, 0.0, 1.0])
 
 
 def make_target(loss: str, n_outputs: int, seed: int = 0) -> np.ndarray:
@@ -66,7 +66,7 @@ def test_weights_equal_those_of_the_algorithm_box(loss, n_outputs, g, weight):
     history = train(model, X, y, settings, sample_weight=weight, field_of=FIELDS, seed=SEED)
     expected.W.data[1] = model.W.data[1]  # without rows: filled at the end
     assert distance(model, expected) < 1e-9 < 1e-3 < distance(model, start)
-    assert history.epochs[-1].train_loss < history.epochs[0].train_loss
+    assert history.steps[-1].train_loss < history.steps[0].train_loss
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
@@ -81,7 +81,7 @@ def test_the_validation_loss_is_weighted_by_its_own_weights(loss, n_outputs, wei
     outputs = [model(rows, kept, Edges.of(graph)).detach() for kept in masks]
     w = None if weight is None else torch.from_numpy(weight)
     losses = [float(reference.mean_loss(loss, o, floating(loss, y_val), w)) for o in outputs]
-    assert history.epochs[0].validation_loss == pytest.approx(np.mean(losses), rel=1e-10)
+    assert history.steps[0].validation_loss == pytest.approx(np.mean(losses), rel=1e-10)
 
 
 def test_a_weight_of_two_equals_the_row_twice():
@@ -113,7 +113,7 @@ def test_the_target_of_a_row_without_weight_is_never_read(loss, n_outputs, batch
     assert (other != y).any()
     for model, target in zip(models, (y, other), strict=True):
         history = train(model, X, target, settings, sample_weight=WEIGHT)
-        assert all(math.isfinite(epoch.train_loss) for epoch in history.epochs)
+        assert all(math.isfinite(epoch.train_loss) for epoch in history.steps)
     assert distance(*models) == 0
 
 
@@ -139,8 +139,8 @@ def test_a_number_is_learned(device):
         model = make_model(n_outputs=1).float()
         settings = replace(BASE, epochs=200, drop_edge=0.2, loss=loss, masking="none")
         history = train(model, X, y, settings, validation=(X, y), device=device)
-        best = history.epochs[history.best_epoch - 1]
-        assert best.validation_loss < 0.1 * history.epochs[0].validation_loss
+        best = history.steps[history.best - 1]
+        assert best.validation_loss < 0.1 * history.steps[0].validation_loss
 
 
 def test_wrong_targets_and_weights_are_named_by_train():
@@ -192,23 +192,11 @@ def test_validation_rows_may_have_values_where_training_rows_have_none():
     masks = draw_masks(BASE, torch.Generator().manual_seed(SEED))
     logits = torch.stack([model(rows, kept, Edges.of(graph)).detach() for kept in masks], 1)
     expected = float(mean_loss("log_loss", logits, torch.from_numpy(y_val)))
-    assert history.epochs[0].validation_loss == pytest.approx(expected, rel=1e-10)
+    assert history.steps[0].validation_loss == pytest.approx(expected, rel=1e-10)
     assert graph.value[: X.nnz].eq(1).all() and not rows.value.eq(1).any()
 
 
 # ---- validation in parts -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("at_once", [1, 2 * (2 * N + D) * WIDTH])
-@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
-def test_masks_validated_a_few_at_a_time_give_the_same_loss(at_once, weight, monkeypatch):
-    (X, y), whole, parts = make_rows(), make_model(GraphSAGE(WIDTH)), make_model(GraphSAGE(WIDTH))
-    parts.load_state_dict(whole.state_dict())
-    expected = train(whole, X, y, BASE, validation=(X, y, weight)).epochs
-    monkeypatch.setattr(loop, "_STATES_AT_ONCE", at_once)
-    found = train(parts, X, y, BASE, validation=(X, y, weight)).epochs
-    losses = [[e.validation_loss for e in run] for run in (found, expected)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
 
 
 # ---- patience ------------------------------------------------------------------------------
@@ -226,30 +214,30 @@ def run_with_patience(patience: int | None, epochs: int = 40, validate: bool = T
 @pytest.mark.parametrize("patience", [1, 2, 5, 10])
 def test_a_run_stops_after_so_many_epochs_without_a_better_one(patience):
     model, history, snapshots = run_with_patience(patience)
-    every = [epoch.validation_loss for epoch in run_with_patience(None)[1].epochs]
+    every = [epoch.validation_loss for epoch in run_with_patience(None)[1].steps]
     best_so_far = [1 + int(np.argmin(every[:n])) for n in range(1, len(every) + 1)]
     last = next(n for n, best in enumerate(best_so_far, 1) if n - best >= patience)
-    assert [epoch.validation_loss for epoch in history.epochs] == every[:last]
+    assert [epoch.validation_loss for epoch in history.steps] == every[:last]
     assert len(snapshots) == last and history.stopped_early
-    assert history.best_epoch == last - patience
-    assert distance(model, snapshots[history.best_epoch - 1]) == 0
+    assert history.best == last - patience
+    assert distance(model, snapshots[history.best - 1]) == 0
 
 
 @pytest.mark.parametrize("patience", [None, 100])
 def test_a_patient_run_ends_with_its_last_epoch(patience):
     _, history, _ = run_with_patience(patience)
-    assert len(history.epochs) == 40 and not history.stopped_early
+    assert len(history.steps) == 40 and not history.stopped_early
 
 
 def test_a_run_that_ends_anyway_did_not_stop_early():
-    last = len(run_with_patience(5)[1].epochs)
+    last = len(run_with_patience(5)[1].steps)
     _, history, _ = run_with_patience(5, epochs=last)
-    assert len(history.epochs) == last and not history.stopped_early
+    assert len(history.steps) == last and not history.stopped_early
 
 
 def test_patience_needs_validation_rows():
     _, history, _ = run_with_patience(1, validate=False)
-    assert len(history.epochs) == 40 and not history.stopped_early
+    assert len(history.steps) == 40 and not history.stopped_early
 
 
 # ---- mixed precision -----------------------------------------------------------------------
@@ -266,7 +254,7 @@ def test_mixed_precision_trains_to_a_close_loss(loss, n_outputs, g, device):
             torch.manual_seed(1)
             model.extrapolator = GraphSAGE(WIDTH)
         s = replace(settings, mixed_precision=mixed)
-        epochs = train(model, X, y, s, validation=(X, y), device=device).epochs
+        epochs = train(model, X, y, s, validation=(X, y), device=device).steps
         assert all(p.dtype == torch.float32 and p.isfinite().all() for p in model.parameters())
         runs.append([value for e in epochs for value in (e.train_loss, e.validation_loss)])
     assert runs[0] != runs[1]
@@ -284,5 +272,5 @@ def test_mixed_precision_leaves_double_precision_alone():
 def test_mixed_precision_works_in_mini_batches(batch_size, device):
     (X, y), model = make_rows(), make_model().float()
     settings = replace(BASE, epochs=15, batch_size=batch_size, mixed_precision=True)
-    epochs = train(model, X, y, settings, device=device).epochs
+    epochs = train(model, X, y, settings, device=device).steps
     assert epochs[-1].train_loss < epochs[0].train_loss

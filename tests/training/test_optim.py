@@ -1,4 +1,4 @@
-"""Adam on touched rows against torch's dense Adam, and against SparseAdam where lazy."""
+"""Adam on touched rows and on small models against torch's own optimizers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from reference import assert_near
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.training import RowAdam
+from openfate.training import LeanAdam, RowAdam
+from openfate.training.checkpoint import load_optimizer, optimizer_state
 
 D, C, LR = 30, 3, 1e-2
 
@@ -194,3 +195,39 @@ def test_moments_can_be_brought_forward_too():
     assert_near(ours.m, state["exp_avg"], 1e-12)
     assert_near(ours.v, state["exp_avg_sq"], 1e-12)
     assert_near(ours.table, W.detach(), 1e-7)
+
+
+# ---- small models ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decay", [None, 0.0, 0.1])
+def test_lean_adam_is_torch_s_bit_for_bit_and_goes_on_from_its_state(decay):
+    """Also where a tensor has no gradient in some of the steps."""
+    torch.manual_seed(0)
+    ours = [nn.Parameter(torch.randn(*shape)) for shape in [(5, 3), (3,), (1, 1)]]
+    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
+    lean, adam = LeanAdam(ours, 1e-2, decay), torch.optim.Adam(theirs, 1e-2, fused=True)
+    if decay is not None:
+        adam = torch.optim.AdamW(theirs, 1e-2, weight_decay=decay, fused=True)
+    for number in range(20):
+        if number == 10:  # each goes on from the state of the other
+            states = [optimizer_state(adam), optimizer_state(lean)]
+            lean = LeanAdam(ours, 1e-2, decay)
+            load_optimizer(lean, states[0])
+            load_optimizer(adam, states[1])
+        lean.zero_grad()
+        adam.zero_grad()
+        for place, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+            if number % (place + 1) == 0:
+                mine.grad = torch.randn_like(mine)
+                other.grad = mine.grad.clone()
+        lean.step()
+        adam.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_lean_adam_of_nothing_does_nothing():
+    adam = LeanAdam([], 1e-2)
+    adam.zero_grad()
+    adam.step()

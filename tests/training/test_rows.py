@@ -56,7 +56,10 @@ BAD_TARGETS = [
     (("squared_error", [0, np.nan, 1, 2], 1), f"the training label of row 1 is nan: {FINITE}"),
     (("absolute_error", [0, 1, -np.inf, 2], 1), f"the training label of row 2 is -inf: {FINITE}"),
     (("absolute_error", [0, 1, 2, 1e39], 1), f"the training label of row 3 is 1e+39: {FINITE}"),
-    (("squared_error", NUMBERS[:3], 1), "training: 4 rows but 3 labels."),
+    (
+        ("squared_error", NUMBERS[:3], 1),
+        "training: 4 rows but 3 labels; give one label for each row.",
+    ),
     (
         ("log_loss", [0, 1, 1, 1], 2, [0, 1, 2, 0.5]),
         "all training labels are 1: a classifier needs two classes or more.",

@@ -4,76 +4,36 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from reference import assert_near, bipartite
-from torch import Tensor, nn
+from reference import bipartite
+from streams import BASE, FIELDS, N_FIELDS, ROUNDING, SEED, D, H, distance, later, make, rows
+from torch import Tensor
 
 from openfate.errors import InputError, OpenFATEError
 from openfate.graph import Bipartite, Edges
-from openfate.models import FATE, MLP, Backbone, DeepFM, GraphSAGE
+from openfate.models import FATE, MLP, DeepFM
 from openfate.training import (
     RowAdam,
+    Settings,
     Step,
-    StreamSettings,
     array_batches,
     drop_edges,
     k_shot,
     log_loss,
     n_fold,
-    predict_stream,
+    predict_batches,
     roc_auc,
-    train_stream,
+    train,
 )
-
-N_FIELDS, SIZE, H, SEED = 4, 6, 3, 5
-D = N_FIELDS * SIZE
-FIELDS = torch.arange(D) // SIZE
-# A bias before BatchNorm has no gradient but rounding's, which Adam scales up.
-ROUNDING = 1e-5
-BASE = StreamSettings(n_kept=2, n_draws=3, lr=0.02, lr_extrapolator=0.01, epochs=3, n_ahead=0)
-
-
-def rows(seed: int, n: int = 20, n_values: int = SIZE) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (n, fields), of which those of the last field tell the label, and labels."""
-    rng = np.random.default_rng(seed)
-    value = rng.integers(0, n_values, (n, N_FIELDS))
-    y = (value[:, -1] % 2 ^ (rng.random(n) < 0.1)).astype(np.int64)
-    return (value + SIZE * np.arange(N_FIELDS)).astype(np.int32), y
-
-
-def later(seed: int = 8, n: int = 20) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in which some ids are new: from D on."""
-    ids, y = rows(seed, n)
-    new = np.random.default_rng(seed).random(ids.shape) < 0.2
-    return np.where(new, D + np.arange(N_FIELDS), ids).astype(np.int32), y
-
-
-def plain() -> Backbone:
-    return MLP(H, 1, (5,), batch_norm=True)
-
-
-def make(kind: Callable[[], Backbone] = plain, extrapolator: bool = True) -> FATE:
-    """In double precision, so that two algorithms that agree agree to many digits."""
-    torch.manual_seed(0)
-    backbone = kind()
-    g = GraphSAGE(backbone.width) if extrapolator else None
-    return FATE(D, backbone, g, recompose="all").double()
-
-
-def distance(one: nn.Module, other: nn.Module) -> float:
-    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    return max(float((a.double() - b.double()).abs().max()) for a, b in pairs)
-
 
 # ---- the algorithm ---------------------------------------------------------------------------
 
 
-def draw(s: StreamSettings, ids: Tensor, rng: torch.Generator) -> Tensor:
+def draw(s: Settings, ids: Tensor, rng: torch.Generator) -> Tensor:
     """(S, D) over all features, from masks over the touched ones."""
     masks = torch.ones(1, D, dtype=torch.bool)
     if s.masking == "k_shot":
@@ -84,7 +44,7 @@ def draw(s: StreamSettings, ids: Tensor, rng: torch.Generator) -> Tensor:
     return masks
 
 
-def slow_stream(model: FATE, batches, s: StreamSettings) -> FATE:
+def slow_stream(model: FATE, batches, s: Settings) -> FATE:
     """Dense W, dense gradients and dense Adam over all features, on a copy of the model."""
     model = copy.deepcopy(model).train()
     theta = torch.optim.Adam([model.W, *model.backbone.parameters()], s.lr)
@@ -139,7 +99,7 @@ def test_weights_equal_those_of_a_dense_table_and_dense_adam(variant):
     settings = replace(BASE, **VARIANTS[variant])
     batches, model = array_batches(*rows(0), 6, seed=1), make()
     start, expected = copy.deepcopy(model), slow_stream(model, batches, settings)
-    train_stream(model, batches, settings, seed=SEED)
+    train(model, batches, settings=settings, seed=SEED)
     assert distance(model, expected) < ROUNDING
     assert distance(model, start) > 1e-2
 
@@ -149,7 +109,7 @@ def test_a_plain_network_equals_its_dense_twin(masking):
     settings, model = replace(BASE, masking=masking), make(extrapolator=False)
     batches = array_batches(*rows(0), 6, seed=1)
     expected = slow_stream(model, batches, settings)
-    train_stream(model, batches, settings, seed=SEED)
+    train(model, batches, settings=settings, seed=SEED)
     assert distance(model, expected) < ROUNDING
 
 
@@ -157,7 +117,7 @@ def test_a_backbone_with_linear_weights_and_dropout_equals_its_dense_twin():
     model = make(lambda: DeepFM(H, hidden=(8,), dropout=0.3))
     batches = array_batches(*rows(0), 6, seed=1)
     expected = slow_stream(model, batches, BASE)
-    train_stream(model, batches, BASE, seed=SEED)
+    train(model, batches, settings=BASE, seed=SEED)
     assert distance(model, expected) < ROUNDING
     assert model.W[:, H].any()
 
@@ -166,11 +126,11 @@ def test_mixed_precision_is_near():
     losses = []
     for mixed in (False, True):
         seen, settings = [], replace(BASE, mixed_precision=mixed)
-        train_stream(
+        train(
             make().float(),
             array_batches(*rows(0), 6),
-            settings,
-            on_step=lambda step, seen=seen: seen.append(step.loss),
+            settings=settings,
+            on_step=lambda step, seen=seen: seen.append(step.train_loss),
         )
         losses.append(np.array(seen))
     assert 0 < np.abs(losses[0] - losses[1])[:4].max() < 0.05
@@ -179,7 +139,7 @@ def test_mixed_precision_is_near():
 def test_lazy_adam_differs_from_dense():
     models = [make(), make()]
     for model, adam in zip(models, ["lazy", "exact"], strict=True):
-        train_stream(model, array_batches(*rows(0), 6), replace(BASE, adam=adam))
+        train(model, array_batches(*rows(0), 6), settings=replace(BASE, adam=adam))
     assert distance(*models) > 1e-4
 
 
@@ -187,42 +147,21 @@ def test_a_feature_that_no_row_has_keeps_its_start():
     ids, y = rows(0)
     model = make()
     start = model.W[1].detach().clone()
-    train_stream(model, array_batches(np.where(ids == 1, 0, ids), y, 6), BASE)
+    train(model, array_batches(np.where(ids == 1, 0, ids), y, 6), settings=BASE)
     assert torch.equal(model.W[1], start)
 
 
 def test_the_callers_random_numbers_are_left_alone():
     model = make(lambda: MLP(H, 1, (5,), dropout=0.5))
     state = torch.get_rng_state()
-    train_stream(model, array_batches(*rows(0), 6), BASE)
+    train(model, array_batches(*rows(0), 6), settings=BASE)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 # ---- validation ------------------------------------------------------------------------------
 
 
-def test_prediction_of_a_batch_is_the_graph_with_new_features(device):
-    model, (ids, y) = make().eval(), later()
-    ((logits, labels),) = predict_stream(model.to(device), [(ids, y)], device=device)
-    dense = torch.zeros(len(ids), D + N_FIELDS).scatter_(1, torch.from_numpy(ids).long(), 1)
-    graph = bipartite(dense, device)
-    with torch.no_grad():
-        expected = model.predict(graph, model.extrapolate(graph))[:, 0].cpu()
-    assert_near(torch.from_numpy(logits), expected, 1e-6)
-    assert labels.tolist() == y.tolist()
-
-
-def test_new_features_can_be_dropped():
-    model, (ids, y) = make().eval(), later()
-    ((logits, _),) = predict_stream(model, [(ids, y)], drop_new=True)
-    dense = torch.zeros(len(ids), D + N_FIELDS).scatter_(1, torch.from_numpy(ids).long(), 1)
-    graph = bipartite(dense[:, :D])
-    with torch.no_grad():
-        expected = model(graph, torch.ones(D, dtype=torch.bool), Edges.of(graph))[:, 0]
-    assert_near(torch.from_numpy(logits), expected, 1e-6)
-
-
-def run_validated(settings: StreamSettings, **options):
+def run_validated(settings: Settings, **options):
     model, snapshots, steps = make(), {}, []
 
     def on_step(step: Step) -> None:
@@ -230,8 +169,8 @@ def run_validated(settings: StreamSettings, **options):
         snapshots[step.number] = copy.deepcopy(model.state_dict())
 
     source = array_batches(*rows(0), 6, seed=1)
-    history = train_stream(
-        model, source, settings, validation=lambda: [later()], on_step=on_step, **options
+    history = train(
+        model, source, settings=settings, validation=lambda: [later()], on_step=on_step, **options
     )
     return model, history, steps, snapshots
 
@@ -239,7 +178,7 @@ def run_validated(settings: StreamSettings, **options):
 def test_the_weights_of_the_best_area_are_kept():
     model, history, steps, snapshots = run_validated(replace(BASE, validate_every=3, lr=0.1))
     due = [step for step in steps if step.number % 3 == 0]
-    assert history.validations == due and len(steps) == history.n_steps == 12
+    assert history.validations == due and len(steps) == len(history.steps) == 12
     assert all(math.isnan(step.auc) for step in steps if step not in due)
     best = max(due, key=lambda step: step.auc)
     assert history.best == best.number
@@ -249,7 +188,7 @@ def test_the_weights_of_the_best_area_are_kept():
 
 def test_the_area_is_that_of_the_model_at_that_time():
     model, history, *_ = run_validated(replace(BASE, validate_every=3))
-    ((logits, y),) = predict_stream(model, [later()])
+    ((logits, y),) = predict_batches(model, [later()])
     best = next(step for step in history.validations if step.number == history.best)
     assert best.auc == roc_auc(logits, y)
     assert best.validation_loss == pytest.approx(
@@ -259,13 +198,13 @@ def test_the_area_is_that_of_the_model_at_that_time():
 
 def test_validation_changes_the_run_by_rounding_alone():
     never, bare = run_validated(replace(BASE, validate_every=10**6))[0], make()
-    train_stream(bare, array_batches(*rows(0), 6, seed=1), BASE)
+    train(bare, array_batches(*rows(0), 6, seed=1), settings=BASE)
     assert distance(never, bare) == 0
     often, seen = make(), []
-    train_stream(
+    train(
         often,
         array_batches(*rows(0), 6, seed=1),
-        replace(BASE, validate_every=1),
+        settings=replace(BASE, validate_every=1),
         validation=lambda: [later()],
         on_step=lambda step: seen.append(copy.deepcopy(often)),
     )
@@ -286,22 +225,17 @@ def test_an_interrupted_run_leaves_the_best_weights_so_far():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_stream(model, array_batches(*rows(0), 6), BASE, on_step=stop)
+        train(model, array_batches(*rows(0), 6), settings=BASE, on_step=stop)
     short = make()
     ids, y = rows(0)
     calls = list(array_batches(ids, y, 6)(1)) + list(array_batches(ids, y, 6)(2))[:1]
-    train_stream(short, lambda epoch: calls, replace(BASE, epochs=1))
+    train(short, lambda epoch: calls, settings=replace(BASE, epochs=1))
     assert distance(model, short) == 0
 
 
+source = array_batches(*rows(0), 6)
+
 # ---- bad input -------------------------------------------------------------------------------
-
-
-def test_a_row_alone_and_an_empty_batch_are_passed_over():
-    ids, y = rows(0)
-    parts = [(ids[:6], y[:6]), (ids[:0], y[:0]), (ids[6:7], y[6:7]), (ids[7:12], y[7:12])]
-    history = train_stream(make(), lambda epoch: parts, replace(BASE, epochs=2))
-    assert history.n_steps == 4
 
 
 def test_a_loss_that_is_not_finite_ends_the_run():
@@ -309,28 +243,41 @@ def test_a_loss_that_is_not_finite_ends_the_run():
     with torch.no_grad():
         model.W[:] = math.nan
     with pytest.raises(OpenFATEError, match="training diverged: the loss of mini-batch 1 is nan"):
-        train_stream(model, array_batches(*rows(0), 6), BASE)
+        train(model, array_batches(*rows(0), 6), settings=BASE)
 
 
 @pytest.mark.parametrize(
     ("run", "message"),
     [
         (
-            lambda: train_stream(make(), lambda epoch: [later()], BASE),
+            lambda: train(make(), lambda epoch: [later()], settings=BASE),
             f"a training row has the feature id {D + N_FIELDS - 1}, but the model's observed ids "
             f"end at {D - 1}: make the model for all features of the training rows.",
         ),
         (
-            lambda: train_stream(make(lambda: MLP(H, 2)), array_batches(*rows(0), 6), BASE),
+            lambda: train(make(lambda: MLP(H, 2)), array_batches(*rows(0), 6), settings=BASE),
             "clicks need one output, the model has 2.",
         ),
         (
-            lambda: StreamSettings(),
-            "masking='k_shot' needs n_kept, the number of fields to keep.",
+            lambda: Settings.clicks(),
+            "masking='k_shot' needs n_kept, the number of features or fields to keep.",
         ),
         (
-            lambda: StreamSettings(masking="leave_out"),
-            "masking='leave_out' is unknown: choose one of ('k_shot', 'n_fold', 'none').",
+            lambda: train(make(), source, settings=Settings.clicks(masking="leave_out")),
+            "masking='leave_out' is of a table in memory: mini-batches of ids take 'k_shot', "
+            "'n_fold' or 'none'.",
+        ),
+        (
+            lambda: train(make(), source, settings=replace(BASE, unit="feature")),
+            "unit='feature' is of a table in memory: mini-batches of ids take unit='field'.",
+        ),
+        (
+            lambda: train(make(), source, settings=replace(BASE, optimizer="sgd")),
+            "optimizer='sgd' is of a table in memory: mini-batches of ids take optimizer='adam'.",
+        ),
+        (
+            lambda: train(make(), source, [0, 1], BASE),
+            "y, sample_weight and field_of are of a table: batches hold ids and labels.",
         ),
         (
             lambda: replace(BASE, adam="sgd"),
@@ -341,23 +288,23 @@ def test_a_loss_that_is_not_finite_ends_the_run():
             "validate_every=0: choose an integer from 1 up.",
         ),
         (
-            lambda: train_stream(make(), array_batches(*rows(0), 6), replace(BASE, n_kept=9)),
+            lambda: train(make(), array_batches(*rows(0), 6), settings=replace(BASE, n_kept=9)),
             "n_kept=9: there are 4 to sample from, choose 1..4.",
         ),
         (
-            lambda: train_stream(make(), lambda epoch: [], BASE),
+            lambda: train(make(), lambda epoch: [], settings=BASE),
             "batches gave no batch of two rows or more: there was nothing to train on.",
         ),
         (
-            lambda: train_stream(make(), [rows(0)], BASE),
+            lambda: train(make(), [rows(0)], settings=BASE),
             "batches is a list: give a function that returns it.",
         ),
         (
-            lambda: train_stream(make(), lambda epoch: rows(0), BASE),
+            lambda: train(make(), lambda epoch: rows(0), settings=BASE),
             "a batch is a ndarray: give a pair of ids (B, d) and labels (B,).",
         ),
         (
-            lambda: train_stream(make(), lambda epoch: None, BASE),
+            lambda: train(make(), lambda epoch: None, settings=BASE),
             "batches are a NoneType: give pairs of ids and labels.",
         ),
     ],
@@ -373,8 +320,8 @@ def test_bad_arguments_are_named(run, message):
 )
 def test_a_device_that_is_not_there_is_refused_before_anything_moves(device):
     for call in (
-        lambda: train_stream(make(), array_batches(*rows(0), 6), BASE, device=device),
-        lambda: list(predict_stream(make(), [rows(0)], device=device)),
+        lambda: train(make(), array_batches(*rows(0), 6), settings=BASE, device=device),
+        lambda: list(predict_batches(make(), [rows(0)], device=device)),
     ):
         with pytest.raises(InputError, match="is not there: choose 'cpu'"):
             call()
@@ -382,74 +329,25 @@ def test_a_device_that_is_not_there_is_refused_before_anything_moves(device):
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, 2**63, None, "0", math.nan])
 def test_a_seed_that_is_none_is_refused(seed):
-    with pytest.raises(InputError, match=r"seed must be an integer from 0 to 2\*\*63 - 1"):
-        train_stream(make(), array_batches(*rows(0), 6), BASE, seed=seed)
+    with pytest.raises(InputError, match=r"seed must be a whole number from 0 to 2\*\*63 - 1"):
+        train(make(), array_batches(*rows(0), 6), settings=BASE, seed=seed)
 
 
 def test_a_seed_of_numpy_is_a_seed_and_can_be_saved():
     found = []
     for seed in (3, np.int64(3)):
         model = make()
-        train_stream(
-            model, array_batches(*rows(0), 6), replace(BASE, checkpoint_every=1), seed=seed,
+        train(
+            model, array_batches(*rows(0), 6), seed=seed,
+            settings=replace(BASE, checkpoint_every=1),
             on_checkpoint=lambda checkpoint: None,
         )  # fmt: skip
         found.append(model.W.detach().clone())
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize(
-    ("held", "message"),
-    [
-        (lambda ids, y: [], "validation holds no rows"),
-        (lambda ids, y: [(ids[:0], y[:0])], "validation holds no rows"),
-        (lambda ids, y: [(ids, 0 * y), (ids, 0 * y)], r"validation holds \d+ rows of class 0"),
-        (lambda ids, y: [(ids, 0 * y + 1)], r"validation holds \d+ rows of class 1"),
-    ],
-)
-def test_validation_needs_rows_of_both_classes(held, message):
-    ids, y = rows(1)
-    with pytest.raises(InputError, match=f"{message}: a ROC-AUC needs rows of both classes"):
-        train_stream(
-            make(), array_batches(*rows(0), 6), replace(BASE, validate_every=1),
-            validation=lambda: held(ids, y),
-        )  # fmt: skip
-
-
-def test_predictions_that_are_no_numbers_are_told():
-    ids, y = rows(1)
-    model = make()
-
-    def spoil():
-        with torch.no_grad():
-            model.W[:] = math.nan
-        return [(ids, np.arange(len(y)) % 2)]
-
-    with pytest.raises(OpenFATEError, match="predictions after mini-batch 1 are not numbers"):
-        train_stream(
-            model, array_batches(*rows(0), 6), replace(BASE, validate_every=1), validation=spoil
-        )
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (
-            {"engine": "quick"},
-            "engine='quick' is unknown: choose one of ('auto', 'plain', 'fused').",
-        ),
-        ({"n_ahead": -1}, "n_ahead=-1: choose an integer from 0 up."),
-        ({"n_ahead": 1.5}, "n_ahead=1.5: choose an integer from 0 up."),
-    ],
-)
-def test_bad_arguments_of_predictions_are_named(more, message):
-    with pytest.raises(InputError) as error:
-        list(predict_stream(make(), [rows(0)], **more))
-    assert str(error.value) == message
-
-
 def test_only_observed_rows_are_allocated():
     """A new feature owns nothing: the table and its moments have D rows before and after."""
     model, history, *_ = run_validated(replace(BASE, validate_every=1))
-    assert len(model.W) == D and history.n_steps == 12
+    assert len(model.W) == D and len(history.steps) == 12
     assert len(RowAdam(model.W.detach(), 0.1).m) == D

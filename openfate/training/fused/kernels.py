@@ -1,15 +1,13 @@
 """Triton kernels behind `sums`, and the random bits that all GPU kernels share.
 
 Arguments without a type are pointers, numbers or None: Triton compiles for what it is given.  The
-module loads without Triton (`available` tells).
+module loads without Triton.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-
-import torch
 
 try:
     import triton  # type: ignore[import-not-found, unused-ignore]
@@ -18,7 +16,6 @@ except ImportError:
     triton = tl = None
 
 __all__ = [
-    "available",
     "chunk_kernel",
     "features_kernel",
     "first_kernel",
@@ -32,11 +29,6 @@ __all__ = [
     "tl",
     "triton",
 ]
-
-
-def available() -> bool:
-    """Whether Triton is installed and there is a GPU to run its kernels."""
-    return triton is not None and torch.cuda.is_available()
 
 
 def jit(kernel: Callable[..., Any]) -> Any:

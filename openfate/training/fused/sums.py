@@ -1,14 +1,14 @@
-"""GPU kernels for the two dual sums over a mini-batch of fixed width (see `aggregate.py`).
+"""GPU kernels for the two dual sums over a mini-batch of fixed width (see `openfate.graph`).
 
     B rows, d fields, E = B d edges, U features that the batch touches, H width
 
 A batch numbers its features from 0 to U - 1, so that their table (U, H) fits the L2 cache, and
 orders its edges by feature once; all steps on it share that.  Each kernel is the other's transpose
-and so the other's backward.  Both sum in float32 (float64 for float64 tables) and use no atomics:
-equal inputs give equal bits.  DropEdge bits are a hash of (seed, edge): both directions and the
-backward recompute them, nobody stores them.
+and so the other's backward; autograd takes no part.  Both sum in float32 (float64 for float64
+tables) and use no atomics: equal inputs give equal bits.  DropEdge bits are a hash of (seed, edge):
+both directions and the backward recompute them, nobody stores them.
 
-The module loads without Triton (`available` tells), and nothing imports it unless asked to.
+The module loads without Triton, and nothing imports it unless asked to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from torch import Tensor
 from openfate.errors import InputError
 from openfate.graph import full_precision
 from openfate.training.fused.kernels import (
-    available,
     chunk_kernel,
     features_kernel,
     first_kernel,
@@ -37,12 +36,6 @@ __all__ = [
     "ALL",
     "BatchGraph",
     "Keep",
-    "available",
-    "features_to_rows",
-    "features_to_rows_with_degree",
-    "kept_edges",
-    "rows_to_features",
-    "rows_to_features_with_degree",
     "sum_at_features",
     "sum_at_rows",
 ]
@@ -220,88 +213,11 @@ class Keep:
 ALL = Keep()
 
 
-def kept_edges(batch: BatchGraph, keep: Keep) -> Tensor:
-    """(B, d) bool: the edges that DropEdge leaves, as the kernels see them; in plain torch."""
-    edge = torch.arange(batch.local.numel(), device=batch.local.device)
-    there = batch.local.T >= 0
-    if keep.seed is None or keep.threshold == 0:
-        return there
-    low, high = keep.seed & 0xFFFFFFFF, (keep.seed >> 32) & 0xFFFFFFFF
-    first, second = _mix(low ^ _mix(high ^ 0x9E3779B9)), _mix(high ^ _mix(low ^ 0x85EBCA6B))
-    x = (edge * (first | 1) + second) & 0xFFFFFFFF
-    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
-    bits = (((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF) >> 8
-    return there & (bits >= keep.threshold).view_as(there)
-
-
-def _mix(x: Tensor) -> Tensor:
-    """32-bit finaliser in int64 arithmetic, as `mix_bits`."""
-    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
-    x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
-    return x ^ (x >> 16)
-
-
 # ---- sums ----------------------------------------------------------------------------------
 
 
-def features_to_rows(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> Tensor:
-    """Sum over the features of each row: (U, ...) -> (B, ...).  Differentiable.
-
-    A table of half precision is summed, and handed on, in float32.
-    """
-    return features_to_rows_with_degree(batch, table, keep)[0]
-
-
-def rows_to_features(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> Tensor:
-    """Sum over the rows of each feature: (B, ...) -> (U, ...).  Differentiable.
-
-    A table of half precision is summed, and handed on, in float32.
-    """
-    return rows_to_features_with_degree(batch, table, keep)[0]
-
-
-def features_to_rows_with_degree(
-    batch: BatchGraph, table: Tensor, keep: Keep = ALL
-) -> tuple[Tensor, Tensor]:
-    """The same sums, and the number of edges (B,) float32 that DropEdge left each row."""
-    return _FeaturesToRows.apply(table, batch, keep)  # type: ignore[no-untyped-call, no-any-return]
-
-
-def rows_to_features_with_degree(
-    batch: BatchGraph, table: Tensor, keep: Keep = ALL
-) -> tuple[Tensor, Tensor]:
-    """The same sums, and the number of edges (U,) float32 that DropEdge left each feature."""
-    return _RowsToFeatures.apply(table, batch, keep)  # type: ignore[no-untyped-call, no-any-return]
-
-
-class _FeaturesToRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, batch: BatchGraph, keep: Keep) -> tuple[Tensor, Tensor]:
-        ctx.batch, ctx.keep, ctx.dtype = batch, keep, table.dtype
-        sums, degree = sum_at_rows(batch, table.detach().flatten(1), keep)
-        ctx.mark_non_differentiable(degree)
-        return sums.view(batch.n_rows, *table.shape[1:]), degree
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return rows_to_features(ctx.batch, grads[0], ctx.keep).to(ctx.dtype), None, None
-
-
-class _RowsToFeatures(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, batch: BatchGraph, keep: Keep) -> tuple[Tensor, Tensor]:
-        ctx.batch, ctx.keep, ctx.dtype = batch, keep, table.dtype
-        sums, degree = sum_at_features(batch, table.detach().flatten(1), keep)
-        ctx.mark_non_differentiable(degree)
-        return sums.view(batch.n_features, *table.shape[1:]), degree
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return features_to_rows(ctx.batch, grads[0], ctx.keep).to(ctx.dtype), None, None
-
-
 def sum_at_rows(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> tuple[Tensor, Tensor]:
-    """Sums (B, H) and degrees (B,) from a table (U, H), without autograd."""
+    """Sums (B, H) and degrees (B,) from a table (U, H)."""
     table, out, degree = _operands(table, batch.n_features, batch.n_rows)
     if out.numel() == 0 and degree.numel() == 0:
         return out, degree
@@ -317,7 +233,7 @@ def sum_at_rows(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> tuple[Ten
 
 
 def sum_at_features(batch: BatchGraph, table: Tensor, keep: Keep = ALL) -> tuple[Tensor, Tensor]:
-    """Sums (U, H) and degrees (U,) from a table (B, H), without autograd."""
+    """Sums (U, H) and degrees (U,) from a table (B, H)."""
     table, out, degree = _operands(table, batch.n_rows, batch.n_features)
     if degree.numel() == 0:
         return out, degree

@@ -27,10 +27,10 @@ def few_shards(monkeypatch):
     """Programs that the interpreter would go through one by one."""
     if ON_GPU:
         return
-    from openfate.training.fused import mlp as _triton_mlp
+    from openfate.training.fused import mlp
 
-    monkeypatch.setattr(_triton_mlp, "SHARDS", 3)
-    monkeypatch.setattr(_triton_mlp, "FIRST_BACKWARD_PRECISE", (16, 8, 3))
+    monkeypatch.setattr(mlp, "SHARDS", 3)
+    monkeypatch.setattr(mlp, "FIRST_BACKWARD_PRECISE", (16, 8, 3))
 
 
 def network(width: int, hidden: tuple[int, int], dropout: float) -> MLP:

@@ -6,12 +6,12 @@ import copy
 
 import pytest
 import torch
-from fused import DEVICE, ON_GPU, as_good_as_plain, needs_kernels
+from fused import DEVICE, ON_GPU, as_good_as_plain, kept_edges, needs_kernels
 from torch import Tensor
 
 from openfate.graph import Bipartite, Edges
 from openfate.models import GraphSAGE
-from openfate.training.fused.sums import BatchGraph, Keep, kept_edges
+from openfate.training.fused.sums import BatchGraph, Keep
 
 CASES = [  # rows, fields, values of a field, width
     (40, 4, 30, 10),

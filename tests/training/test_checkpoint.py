@@ -9,16 +9,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import algorithm
 import pytest
 import torch
+from algorithm import FIELDS, make_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from test_stream import BASE, H, later, make, rows
+from streams import BASE, H, later, make, rows
 
 from openfate.errors import InputError
-from openfate.models import DeepFM
-from openfate.training import Step, array_batches, train_stream
+from openfate.models import FATE, GCN, MLP, DeepFM
+from openfate.training import Settings, Step, array_batches, train
 from openfate.training.checkpoint import Checkpoint, from_text, to_text
 
 SETTINGS = replace(BASE, validate_every=2, checkpoint_every=3)
@@ -47,7 +49,7 @@ def run(s, kill_at: int | None = None, resume: Checkpoint | None = None, seed: i
     options = {"on_step": on_step, "on_checkpoint": on_checkpoint, "resume": resume, "seed": seed}
     history = None
     try:
-        history = train_stream(model, source, s, validation=lambda: [later()], **options)
+        history = train(model, source, settings=s, validation=lambda: [later()], **options)
     except Killed:
         assert kill_at is not None
     return model, history, saved
@@ -75,7 +77,7 @@ def test_killed_and_resumed_equals_uninterrupted(kill_at, n_ahead, adam):
     assert resumed_history.validations == history.validations or (
         str(resumed_history.validations) == str(history.validations)  # nan is not equal to nan
     )
-    assert (resumed_history.best, resumed_history.n_steps) == (history.best, history.n_steps)
+    assert (resumed_history.best, len(resumed_history.steps)) == (history.best, len(history.steps))
 
 
 @settings(max_examples=5)
@@ -102,7 +104,7 @@ def test_a_checkpoint_holds_plain_tensors_that_safetensors_can_write(tmp_path):
 
 def test_handing_out_checkpoints_changes_nothing():
     model = make(lambda: DeepFM(H, hidden=(8,))).float()
-    train_stream(model, source, SETTINGS, validation=lambda: [later()], seed=5)
+    train(model, source, settings=SETTINGS, validation=lambda: [later()], seed=5)
     assert_same_weights(model, uninterrupted()[0])
 
 
@@ -140,7 +142,54 @@ def test_another_model_cannot_be_resumed():
     with pytest.raises(
         InputError, match=r"resume: a checkpoint of another model \(.*size mismatch"
     ):
-        train_stream(model, source, SETTINGS, resume=checkpoint, seed=5)
+        train(model, source, settings=SETTINGS, resume=checkpoint, seed=5)
+
+
+# ---- tables ----------------------------------------------------------------------------------
+
+TABLE, CLASSES = make_rows()
+OF_TABLES = {
+    "whole graph": algorithm.BASE,
+    "mini-batches": replace(algorithm.BASE, batch_size=5),
+    "leave out": replace(algorithm.BASE, masking="leave_out"),
+    "plain": Settings.plain(epochs=6, batch_size=5),
+    "sgd": replace(algorithm.BASE, optimizer="sgd", lr=0.5),
+}
+
+
+@pytest.mark.parametrize("kill_at", [2, 5])
+@pytest.mark.parametrize("name", OF_TABLES)
+def test_a_table_is_resumed_exactly(name, kill_at):
+    s, ends = replace(OF_TABLES[name], checkpoint_every=1), []
+    for stop in (None, kill_at):
+        kept: Checkpoint = {}
+
+        def keep(checkpoint: Checkpoint, kept: Checkpoint = kept) -> None:
+            kept.update({name: value.clone() for name, value in checkpoint.items()})
+
+        def kill(step: Step, stop: int | None = stop) -> None:
+            if step.number == stop:
+                raise Killed
+
+        def fresh() -> FATE:
+            torch.manual_seed(0)
+            g = None if name == "plain" else GCN(4)
+            return FATE(8, MLP(4, 3, dropout=0.3), g)
+
+        options = {"validation": make_rows(9), "field_of": FIELDS, "seed": 4}
+        model = fresh()
+        try:
+            history = train(model, TABLE, CLASSES, s, on_step=kill, on_checkpoint=keep, **options)
+        except Killed:
+            model = fresh()
+            history = train(model, TABLE, CLASSES, s, resume=kept, **options)
+            assert len(kept["steps"]) == kill_at - 1
+        ends.append((model, history))
+    assert_same_weights(ends[0][0], ends[1][0])
+    assert ends[0][1].best == ends[1][1].best
+    assert [step.train_loss for step in ends[0][1].steps] == [
+        step.train_loss for step in ends[1][1].steps
+    ]
 
 
 def test_text_survives_in_a_tensor():
@@ -151,7 +200,7 @@ def test_text_survives_in_a_tensor():
 PROGRAM = """
 import sys
 sys.path[:0] = {paths!r}
-from test_resume import *
+from test_checkpoint import *
 
 def write(checkpoint):
     save_file(checkpoint, "new.safetensors")
@@ -164,7 +213,7 @@ def kill(step):
 torch.set_num_threads(1)
 model = make(lambda: DeepFM(H, hidden=(8,))).float()
 options = dict(on_step=kill, on_checkpoint=write, seed=5)
-train_stream(model, source, SETTINGS, validation=lambda: [later()], **options)
+train(model, source, settings=SETTINGS, validation=lambda: [later()], **options)
 """
 
 
@@ -174,5 +223,5 @@ def test_a_process_killed_for_real_can_be_resumed(tmp_path):
     killed = subprocess.run(program, check=False, cwd=tmp_path, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     checkpoint = load_file(tmp_path / "run.safetensors")
-    assert int(checkpoint["progress"][2]) == 6  # the last one before mini-batch 8
+    assert len(checkpoint["steps"]) == 6  # the last one before mini-batch 8
     assert_same_weights(run(SETTINGS, resume=checkpoint)[0], uninterrupted()[0])
