@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__all__ = ["lazy_names"]
-
 
 def lazy_names(
     face: str, homes: Mapping[str, str]

@@ -16,8 +16,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DataFileError", "InputError", "OpenFATEError", "OpenWorldWarning", "suggest"]
-
 
 class OpenFATEError(Exception):
     """The base of all errors raised on purpose by this package."""

@@ -13,8 +13,6 @@ from filelock import FileLock, Timeout
 
 from openfate.errors import DataFileError, InputError
 
-__all__ = ["check_place", "hold_folder", "writing"]
-
 
 def check_place(out: Path) -> None:
     """Refuse, before the work, a path whose folder is not there or takes no files.

@@ -21,8 +21,6 @@ from typing import Any
 
 from openfate.errors import DataFileError
 
-__all__ = ["Between", "Shape", "fault", "read_record", "versions"]
-
 # A type: str, int, bool, float (any finite number), dict, or object (anything at all).
 # A string: itself.  A tuple: one of these; with None among them, null or nothing at all too.
 # [shape]: a list of such; [a, b, ...]: a list of just these.

@@ -6,8 +6,6 @@ from operator import index
 
 from openfate.errors import InputError
 
-__all__ = ["checked_seed"]
-
 
 def checked_seed(seed: object) -> int:
     """Take a seed that a file can keep as int64.

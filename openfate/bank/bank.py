@@ -45,8 +45,6 @@ from openfate.table import (
     read_table,
 )
 
-__all__ = ["FeatureBank", "Graph", "Use"]
-
 Graph = Literal["auto", "state", "batch"]
 Use = Literal["use", "drop"]
 

@@ -42,19 +42,6 @@ from openfate.files import hold_folder, writing
 from openfate.openworld import LiveEvidence, Pooling, Task
 from openfate.table import Encoder, Policies, Schema
 
-__all__ = [
-    "FORMAT",
-    "Bundle",
-    "Model",
-    "check_free",
-    "plain_classes",
-    "pooling_settings",
-    "read_bundle",
-    "unpack",
-    "updating",
-    "write_bundle",
-]
-
 Model = Network | Wrapped  # what a bank is built on
 
 FORMAT = 1  # raised when an older program could misread what a newer one writes

@@ -18,8 +18,6 @@ from openfate.errors import InputError
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot
 
-__all__ = ["contributions", "describe", "nearest"]
-
 
 def contributions(
     bank: FeatureBank,

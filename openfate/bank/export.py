@@ -36,8 +36,6 @@ from openfate.files import check_place, writing
 from openfate.models import Backbone, RunningFATE
 from openfate.table import MultiHot
 
-__all__ = ["export_onnx", "export_table", "padded", "table_of"]
-
 
 def export_onnx(bank: FeatureBank, out: str | Path) -> list[Path]:
     """Write the network to `out` (.onnx) and the table of embeddings beside it (.safetensors).

@@ -18,8 +18,6 @@ from openfate.models import FATE, ContextMap, GraphSAGE, RunningFATE, Sums, make
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
 
-__all__ = ["Arrays", "Fields", "Network", "finish"]
-
 Arrays = dict[str, NDArray[Any]]
 Fields = NDArray[np.integer] | None  # (D',) the field of each feature
 

@@ -23,8 +23,6 @@ from openfate.errors import DataFileError, InputError
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
 
-__all__ = ["Wrapped", "dump", "native_columns", "revive"]
-
 Predict = Callable[[Any], Any]  # rows -> probabilities or numbers
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Answer", "Json", "count_rows", "interruptible", "make_command", "make_table", "stderr"]
-
 T = TypeVar("T", bound=Sized)
 # What a command found, for --json, and the same for people: lines of text and tables of rich.
 Answer = tuple[dict[str, Any], Iterable[Any]]

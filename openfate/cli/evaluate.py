@@ -16,8 +16,6 @@ from openfate.cli.later_rows import LaterRows
 from openfate.errors import InputError
 from openfate.estimators import LESS_IS_BETTER, task_scores
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     bundle: Bundle,

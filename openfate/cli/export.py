@@ -10,8 +10,6 @@ from openfate.bank import FeatureBank, export_onnx, export_table
 from openfate.cli.command import Answer
 from openfate.cli.flags import Bundle
 
-__all__ = ["export"]
-
 
 def export(bundle: Bundle, *, out: Path, format_: Literal["onnx", "table"] = "onnx") -> Answer:
     """Write the network for other runtimes.

@@ -28,8 +28,6 @@ from openfate.estimators import FATEClassifier, FATERegressor
 from openfate.files import check_place
 from openfate.table import Field, RowFile, plain_types
 
-__all__ = ["fit"]
-
 
 def fit(
     train: RowsPath,

@@ -24,19 +24,6 @@ import typer
 from openfate.cli.signature import REQUIRED, Parameter
 from openfate.errors import InputError
 
-__all__ = [
-    "BatchRows",
-    "Bundle",
-    "Exclude",
-    "Flag",
-    "Graph",
-    "Null",
-    "RowsPath",
-    "Where",
-    "make_flag",
-    "names_in",
-]
-
 # Of several commands.
 Bundle = Annotated[Path, "A folder that `openfate fit` wrote."]
 RowsPath = Annotated[Path, "CSV, TSV (also .gz), Parquet or a folder of it."]

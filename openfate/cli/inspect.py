@@ -12,8 +12,6 @@ from openfate.cli.flags import Bundle
 from openfate.cli.target_flag import class_text
 from openfate.errors import InputError
 
-__all__ = ["inspect"]
-
 
 def inspect(bundle: Bundle, *, feature: str | None = None, nearest: int = 5) -> Answer:
     """Show a bundle, or one feature of it.

@@ -29,8 +29,6 @@ from openfate.cli.target_flag import (
 from openfate.errors import InputError
 from openfate.table import RowFile, Schema, plain_types
 
-__all__ = ["LaterBatch", "LaterRows"]
-
 
 @dataclass(frozen=True)
 class LaterBatch:

@@ -13,8 +13,6 @@ from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.cli.target_flag import is_complete
 from openfate.errors import InputError
 
-__all__ = ["observe"]
-
 
 def observe(
     bundle: Bundle,

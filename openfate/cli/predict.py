@@ -18,8 +18,6 @@ from openfate.cli.target_flag import class_text
 from openfate.errors import DataFileError, InputError
 from openfate.files import check_place, writing
 
-__all__ = ["predict"]
-
 
 def predict(
     bundle: Bundle,

@@ -11,8 +11,6 @@ from rich.progress import Progress
 from openfate.cli.command import Answer, stderr
 from openfate.table import describe_preparation, measured_prepare
 
-__all__ = ["prepare"]
-
 
 def prepare(
     raw: Path,

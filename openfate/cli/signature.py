@@ -19,8 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-__all__ = ["REQUIRED", "Parameter", "Signature", "read_signature"]
-
 REQUIRED: Any = inspect.Parameter.empty
 
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)

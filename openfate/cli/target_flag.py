@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from openfate.errors import InputError
 from openfate.table import Expression, parse, text_of
 
-__all__ = ["Target", "class_text", "is_complete", "read_target"]
-
 
 @dataclass(frozen=True)
 class Target:

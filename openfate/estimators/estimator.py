@@ -26,8 +26,6 @@ from openfate.estimators.usage import Usage, measure_new_share
 from openfate.openworld import Decision, LiveEvidence
 from openfate.table import Encoder, Policies, Schema, SchemaReport, Table, column_of, read_table
 
-__all__ = ["BankClassifier", "BankEstimator", "BankRegressor", "unchanged_on_error"]
-
 
 class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` makes a `FeatureBank`.

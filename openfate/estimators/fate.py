@@ -71,8 +71,6 @@ from openfate.openworld import (
 from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
 from openfate.training import History, Step, check_device, train
 
-__all__ = ["FATEClassifier", "FATEEstimator", "FATERegressor"]
-
 Strategy = Literal["auto", "fate", "evidence", "none"]
 Backbone = Literal["mlp", "deepfm", "widedeep", "dcn"]
 Fields = NDArray[np.integer]  # (D,) the field of each feature

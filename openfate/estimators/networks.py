@@ -28,16 +28,6 @@ from openfate.models import (
 )
 from openfate.training import Settings
 
-__all__ = [
-    "few_threads",
-    "grow_members",
-    "make_model",
-    "make_settings",
-    "model_of",
-    "plain_value",
-    "read_parameters",
-]
-
 _STRATEGIES = ("auto", "fate", "evidence", "none")
 _PAPER_BATCH = 8192
 # Which of an estimator's parameters each backbone takes.

@@ -11,8 +11,6 @@ from openfate.estimators.estimator import BankEstimator
 from openfate.estimators.fate import FATEClassifier, FATERegressor
 from openfate.estimators.wrapper import OpenWorldClassifier, OpenWorldRegressor
 
-__all__ = ["load", "save"]
-
 _KINDS = {
     kind.__name__: kind
     for kind in (FATEClassifier, FATERegressor, OpenWorldClassifier, OpenWorldRegressor)

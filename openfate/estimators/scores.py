@@ -14,14 +14,6 @@ from numpy.typing import NDArray
 from openfate.bank import Task
 from openfate.training import roc_auc
 
-__all__ = [
-    "LESS_IS_BETTER",
-    "classification_scores",
-    "label_scores",
-    "regression_scores",
-    "task_scores",
-]
-
 LESS_IS_BETTER = frozenset(
     {"log_loss", "brier", "calibration_error", "mean_absolute_error", "root_mean_squared_error"}
 )

@@ -19,16 +19,6 @@ from openfate.bank import FeatureBank, Task
 from openfate.errors import InputError
 from openfate.table import MultiHot
 
-__all__ = [
-    "LabelledRows",
-    "Target",
-    "read_classes",
-    "read_known_classes",
-    "read_labels",
-    "read_numbers",
-    "split_rows",
-]
-
 _LARGEST = 1e100  # of a target: squares of larger ones would leave float64
 _LEAST = 40  # rows of a table from which some can be spared for validation
 

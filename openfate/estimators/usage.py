@@ -32,15 +32,6 @@ from openfate.openworld import (
 )
 from openfate.table import Encoder, MultiHot, Policies, Schema, Table, enforce
 
-__all__ = [
-    "EmbeddingNetwork",
-    "Usage",
-    "candidates",
-    "choose_usage",
-    "measure_new_share",
-    "shares_to_hide",
-]
-
 _SCALES = (0.1, 0.25, 0.5)  # of embeddings that are only guessed
 
 

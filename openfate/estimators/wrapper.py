@@ -35,8 +35,6 @@ from openfate.openworld import (
 )
 from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
 
-__all__ = ["OpenWorldClassifier", "OpenWorldRegressor"]
-
 
 class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""

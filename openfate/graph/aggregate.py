@@ -17,15 +17,6 @@ from torch import Tensor
 from openfate.errors import InputError
 from openfate.graph.bipartite import Bipartite, segment_sums
 
-__all__ = [
-    "features_to_cells",
-    "features_to_rows",
-    "full_precision",
-    "rows_to_features",
-    "sum_at_features",
-    "sum_at_rows",
-]
-
 
 def features_to_rows(graph: Bipartite, table: Tensor) -> Tensor:
     """Sum over the features of each row, times edge values: (D, ...) -> (N, ...).  Differentiable.

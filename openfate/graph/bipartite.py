@@ -19,8 +19,6 @@ from torch import Tensor
 from openfate.errors import InputError
 from openfate.table import MultiHot
 
-__all__ = ["Bipartite", "Edges", "segment_sums", "touched_features"]
-
 
 @dataclass(frozen=True, eq=False)
 class Bipartite:

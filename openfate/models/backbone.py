@@ -23,8 +23,6 @@ from torch.autograd.function import once_differentiable
 from openfate.errors import InputError
 from openfate.graph import Bipartite, features_to_cells, features_to_rows
 
-__all__ = ["MLP", "Backbone", "Pool"]
-
 Pool = Literal["sum", "field_linear"]
 
 

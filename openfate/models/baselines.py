@@ -16,8 +16,6 @@ from torch import Tensor
 from openfate.errors import InputError
 from openfate.graph import Bipartite, features_to_rows, rows_to_features
 
-__all__ = ["average", "cooccurrence", "knn", "pooling"]
-
 
 def average(W: Tensor, graph: Bipartite) -> Tensor:
     """Every new feature takes the mean of all observed embeddings.

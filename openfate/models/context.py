@@ -30,8 +30,6 @@ from openfate.graph import (
 )
 from openfate.table import MultiHot
 
-__all__ = ["ContextMap", "cut_rows"]
-
 _CHUNK = 1 << 16  # rows at a time: bounds the memory of messages
 
 

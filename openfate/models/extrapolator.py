@@ -28,8 +28,6 @@ from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features
 from openfate.models.walk import walk
 
-__all__ = ["GCN", "SGC", "GraphSAGE"]
-
 
 class GCN(nn.Module):
     """An L-layer graph convolution with self-loops and symmetric normalisation.

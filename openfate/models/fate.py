@@ -18,8 +18,6 @@ from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges
 from openfate.models.backbone import Backbone
 
-__all__ = ["FATE", "field_means"]
-
 
 class FATE(nn.Module):
     """A backbone and the extrapolator that feeds it embeddings of features it was not trained on.

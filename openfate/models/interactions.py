@@ -20,8 +20,6 @@ from openfate.errors import InputError
 from openfate.graph import Bipartite, features_to_rows
 from openfate.models.backbone import MLP, Backbone, Pool, pooled_fields
 
-__all__ = ["DCN", "DeepFM", "Linear", "WideDeep", "make_backbone", "with_fields"]
-
 Linear = Literal["zero", "extrapolated"]
 _OF_POOLING = ("name", "pool", "n_fields")  # arguments of an MLP that no other network passes on
 

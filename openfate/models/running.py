@@ -26,8 +26,6 @@ from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
 from openfate.table import MultiHot
 
-__all__ = ["RunningFATE", "Sums"]
-
 
 @dataclass
 class Sums:

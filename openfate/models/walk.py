@@ -15,8 +15,6 @@ from torch import Tensor
 
 from openfate.graph import Edges, full_precision, sum_at_features, sum_at_rows
 
-__all__ = ["walk"]
-
 
 def walk(
     states: Tensor, edges: Edges, n_steps: int, constant: bool, wanted: Tensor | None = None

@@ -25,17 +25,6 @@ from openfate.openworld.pooling import (
 )
 from openfate.table import MultiHot
 
-__all__ = [
-    "Candidate",
-    "Predict",
-    "UseEvidence",
-    "UseLabels",
-    "View",
-    "best_label_alpha",
-    "evidence_candidates",
-    "label_candidates",
-]
-
 Predict = Callable[[MultiHot], Floats]  # rows of the features it was fitted with -> P0 (N, C)
 
 # Multiples of the reference strength, and rows of prior, that the probe chooses from.

@@ -21,8 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from openfate.errors import InputError
 from openfate.table import MultiHot
 
-__all__ = ["Evidence", "Floats", "Sample", "Task", "sample_rows"]
-
 Floats = NDArray[np.float64]
 # What a model predicts: probabilities of classes, (N, 2) for two of them; the probability of each
 # label; numbers.

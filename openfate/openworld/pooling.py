@@ -36,17 +36,6 @@ from openfate.errors import InputError
 from openfate.openworld.evidence import Evidence, Floats, Sample, Task, sample_rows
 from openfate.table import MultiHot
 
-__all__ = [
-    "JointEvidence",
-    "LiveEvidence",
-    "Pooling",
-    "combine",
-    "pooled_evidence",
-    "reference_strength",
-    "sample_reference",
-    "score",
-]
-
 TINY = 1e-12  # a probability below it counts as this much, so that every logarithm is finite
 # Strengths that `reference_strength` tries: 0, then 1/32 .. 4 in steps of a sixth of an octave.
 _GRID = np.concatenate([[0.0], 2.0 ** np.arange(-5, 2.001, 1 / 6)])

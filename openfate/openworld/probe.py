@@ -34,20 +34,6 @@ from openfate.openworld.evidence import Floats, Task
 from openfate.openworld.pooling import TINY, Pooling
 from openfate.table import MultiHot
 
-__all__ = [
-    "NONE",
-    "Decision",
-    "Fit",
-    "Novelty",
-    "choose_pooling",
-    "hidden_shares",
-    "hide_features",
-    "judge",
-    "new_share",
-    "probe",
-    "row_losses",
-]
-
 Fit = Callable[..., Predict]  # of rows, labels and, where asked for, the fields of the features
 Novelty = Literal["values", "columns", "both"]
 Ids = NDArray[np.int64]

@@ -31,8 +31,6 @@ from openfate.files import writing
 from openfate.table.logs import Log, cell_fault, is_invalid
 from openfate.table.reader import Chunk, File, Rows, TextFile
 
-__all__ = ["Blocks", "Codes", "Parts", "add_entry", "read_journal", "read_log", "split_log"]
-
 Codes = NDArray[np.uint32]  # (C, n)
 _N_PARTS = 10
 

@@ -18,19 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 from openfate.errors import InputError, OpenWorldWarning
 from openfate.table.encoder import Encoder, Unseen
-from openfate.table.fields import KINDS
+from openfate.table.fields import KINDS, Field
 from openfate.table.frame import Table, read_table
-from openfate.table.schema import Field, Schema, refuse_nameless
-
-__all__ = [
-    "ColumnChange",
-    "Growth",
-    "Policies",
-    "Policy",
-    "SchemaReport",
-    "compare",
-    "enforce",
-]
+from openfate.table.schema import Schema, refuse_nameless
 
 Overrides = Schema | Iterable[Field] | None
 Situation = Literal["new_columns", "new_values", "missing_columns"]

@@ -12,8 +12,6 @@ import polars as pl
 
 from openfate.table.frame import text_of
 
-__all__ = ["as_type", "canonical", "join_types", "named_type", "plain_types", "type_of"]
-
 # What a cell must look like.  "01" and numbers beyond 64 bits are text: their digits are a name.
 _INTEGER = "^-?(0|[1-9][0-9]*)$"
 _REAL = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^(?i:nan|[+-]?inf)$"

@@ -25,8 +25,6 @@ from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
 from openfate.table.schema import Schema, refuse_nameless
 
-__all__ = ["Encoder", "Unseen", "Vocabulary"]
-
 Ids = NDArray[np.int32]
 
 _STATES = tuple(state for kind in KINDS.values() for state in kind.states)

@@ -16,8 +16,6 @@ import polars as pl
 
 from openfate.errors import InputError
 
-__all__ = ["Expression", "parse"]
-
 _REFUSALS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 # Functions of SQL that look at other rows.
 _OF_MANY_ROWS = re.compile(

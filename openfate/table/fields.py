@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from openfate.errors import InputError, suggest
 from openfate.table.frame import Table, elements_of, numbers_of, text_of
 
-__all__ = ["KINDS", "SMALL", "Cells", "Field", "Kind", "Numeric", "Scale", "Value"]
-
 Numeric = Literal["buckets", "value"]
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float64]

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from openfate.errors import InputError
 
-__all__ = ["Table", "column_of", "elements_of", "numbers_of", "read_table", "text_of"]
-
 # How polars and pyarrow (which may be absent) refuse values that they cannot take: in many ways,
 # polars even by a panic.  None of them is the user's error yet.
 _REFUSALS = (Exception, pl.exceptions.PanicException)

@@ -21,8 +21,6 @@ from openfate.errors import DataFileError
 from openfate.table.blocks import Blocks, Codes, Parts
 from openfate.table.logs import Log, Meaning, values_of
 
-__all__ = ["CountOn", "FieldIds", "Progress", "number_field", "number_fields"]
-
 CountOn = Literal["train", "all"]
 Progress = Callable[[str, int, int | None], None]
 Counts = NDArray[np.uint32]  # (3, codes): in training, validation and test rows

@@ -18,20 +18,6 @@ import polars as pl
 from openfate.errors import DataFileError, InputError
 from openfate.table.reader import File, ParquetFile, TextFile, suffix_of
 
-__all__ = [
-    "AVAZU_COLUMNS",
-    "CRITEO_COLUMNS",
-    "LABELS",
-    "Check",
-    "Format",
-    "Log",
-    "Meaning",
-    "cell_fault",
-    "is_invalid",
-    "open_log",
-    "values_of",
-]
-
 Format = Literal["criteo", "avazu", "csv"]
 Meaning = Literal["text", "log", "hour"]  # how a text becomes a value
 Check = Literal["label", "log", "hour", "time"]  # what a text must be

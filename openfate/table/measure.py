@@ -17,8 +17,6 @@ from openfate.table.logs import Log, open_log
 from openfate.table.preparation import prepare
 from openfate.table.reader import TextFile
 
-__all__ = ["bare_scan", "describe_preparation", "measured_prepare"]
-
 T = TypeVar("T")
 
 

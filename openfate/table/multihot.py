@@ -18,8 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import InputError
 
-__all__ = ["MultiHot"]
-
 IntArray = NDArray[np.integer]
 Values = NDArray[np.float32]
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from openfate.errors import InputError
 from openfate.seeds import checked_seed
 
-__all__ = ["Batch", "batches_of", "read_ahead"]
-
 T = TypeVar("T")
 
 Batch = tuple[NDArray[np.int32], NDArray[np.float32]]  # (B, d) ids and (B,) labels

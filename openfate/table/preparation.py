@@ -29,8 +29,6 @@ from openfate.table.logs import Format, Log, open_log
 from openfate.table.reader import TextFile
 from openfate.table.shards import VERSION, PreparedData, Shard, write_shards, write_vocabulary
 
-__all__ = ["PAPER_COUNTS", "prepare"]
-
 # PAPER: appendix, dataset splits; features in training, new in validation, new in test.
 PAPER_COUNTS = {
     "criteo": {"in_training": 1340248, "new_in_validation": 472023, "new_in_test": 835210},

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from openfate.errors import DataFileError
 from openfate.table.frame import text_of
 
-__all__ = ["SEPARATORS", "Chunk", "File", "ParquetFile", "Rows", "TextFile", "suffix_of"]
-
 T = TypeVar("T")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _LONGEST = 64 << 20  # bytes of one record; a quote that is never closed would swallow the file

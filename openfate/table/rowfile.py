@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from openfate.errors import DataFileError, InputError
 from openfate.table.dtypes import as_type, canonical, join_types, named_type, type_of
 from openfate.table.expressions import condition, unknown_name
+from openfate.table.fields import Field, Numeric
 from openfate.table.frame import numbers_of
 from openfate.table.reader import SEPARATORS, ParquetFile, TextFile, suffix_of
-from openfate.table.schema import Field, Numeric, Schema
-
-__all__ = ["BATCH_ROWS", "RowFile"]
+from openfate.table.schema import Schema
 
 BATCH_ROWS = 65_536
 _SURVEYED_ROWS = 1_000_000  # the kind of a column is guessed from so many

@@ -21,8 +21,6 @@ from openfate.errors import InputError, suggest
 from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, read_table
 
-__all__ = ["Field", "Numeric", "Schema", "guess_kind", "refuse_nameless"]
-
 _FEW_VALUES = 32
 _MANY_ROWS = 100
 _ID_WORDS = frozenset("id uid uuid guid userid key code zip zipcode postcode number no nr".split())

@@ -29,8 +29,6 @@ from openfate.table.ids import FieldIds, Progress
 from openfate.table.logs import LABELS
 from openfate.table.pieces import Batch, batches_of, read_ahead
 
-__all__ = ["VERSION", "PreparedData", "Shard", "write_shards", "write_vocabulary"]
-
 VERSION = 1
 
 

@@ -25,19 +25,6 @@ from openfate.graph import Bipartite
 from openfate.seeds import checked_seed
 from openfate.table import MultiHot, read_ahead
 
-__all__ = [
-    "Array",
-    "Bag",
-    "Batch",
-    "Batches",
-    "IdBatch",
-    "array_batches",
-    "check_ids",
-    "check_labels",
-    "check_pairs",
-    "prepare_ahead",
-]
-
 Array = NDArray[Any] | Tensor
 Batches = Iterable[tuple[Array, Array]]
 T = TypeVar("T")

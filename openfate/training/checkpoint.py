@@ -15,16 +15,6 @@ from torch import Tensor
 from openfate.errors import InputError
 from openfate.training.optim import Optimizer
 
-__all__ = [
-    "Checkpoint",
-    "check_same",
-    "from_text",
-    "load_optimizer",
-    "optimizer_state",
-    "part",
-    "to_text",
-]
-
 Checkpoint = dict[str, Tensor]
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges
 
-__all__ = ["drop_edges"]
-
 
 def drop_edges(
     graph: Bipartite, rho: float, generator: torch.Generator, directed: bool = False

@@ -32,8 +32,6 @@ from openfate.training.masking import draw_masks
 from openfate.training.optim import Optimizer, RowAdam, make_optimizer
 from openfate.training.settings import EngineName, Settings
 
-__all__ = ["Engine", "PlainEngine", "Seeds", "check_observed", "fused_obstacle", "make_engine"]
-
 B = TypeVar("B")
 Device = torch.device | str
 _EVERYTHING = (torch.empty(0),)  # the one mask of rows in bags, which is not looked at

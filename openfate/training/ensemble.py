@@ -15,8 +15,6 @@ from openfate.training.history import History
 from openfate.training.loop import LabelledRows, train
 from openfate.training.settings import Settings
 
-__all__ = ["train_ensemble"]
-
 
 def train_ensemble(
     make: Callable[[], Backbone],

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-__all__ = ["BestWeights", "History", "Step"]
-
 
 @dataclass(frozen=True)
 class Step:

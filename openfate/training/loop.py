@@ -33,8 +33,6 @@ from openfate.training.settings import Settings, check_device, cuda_devices
 from openfate.training.sources import StreamSource, TableSource
 from openfate.training.validation import StreamValidation, TableValidation
 
-__all__ = ["LabelledRows", "train"]
-
 LabelledRows = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
 
 

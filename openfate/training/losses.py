@@ -19,8 +19,6 @@ from torch import Tensor
 
 from openfate.training.metrics import log_loss, weighted_mean
 
-__all__ = ["Loss", "mean_loss"]
-
 Loss = Literal["log_loss", "multilabel", "squared_error", "absolute_error"]
 
 

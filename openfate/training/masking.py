@@ -15,8 +15,6 @@ from torch import Tensor
 from openfate.errors import InputError
 from openfate.training.settings import Settings
 
-__all__ = ["draw_masks", "k_shot", "leave_out", "n_fold"]
-
 
 def draw_masks(
     settings: Settings, n_features: int, generator: torch.Generator, unit_of: Tensor | None = None

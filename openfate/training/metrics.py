@@ -10,8 +10,6 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["StreamingAUC", "accuracy", "log_loss", "probabilities", "roc_auc", "weighted_mean"]
-
 
 def log_loss(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
     """Mean log-loss of logits (N, C) or (N, S, C), of one output (sigmoid) or C classes (softmax).

@@ -21,8 +21,6 @@ from torch import Tensor, nn
 
 from openfate.errors import InputError
 
-__all__ = ["AdamMode", "LeanAdam", "Optimizer", "OptimizerName", "RowAdam", "make_optimizer"]
-
 AdamMode = Literal["exact", "lazy", "dense"]
 OptimizerName = Literal["adam", "adamw", "sgd"]
 

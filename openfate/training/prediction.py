@@ -18,8 +18,6 @@ from openfate.training.batches import Batch, Batches, prepare_ahead
 from openfate.training.engine import Device, fused_obstacle, takes_fused
 from openfate.training.settings import EngineName, check_device
 
-__all__ = ["Predictor", "make_predictor", "predict_batches"]
-
 Predictions = Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 

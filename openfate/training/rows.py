@@ -15,8 +15,6 @@ from openfate.models import FATE
 from openfate.table import MultiHot
 from openfate.training.losses import Loss
 
-__all__ = ["Rows", "check_fields", "check_rows"]
-
 
 @dataclass(frozen=True)
 class Rows:

@@ -15,8 +15,6 @@ from openfate.errors import InputError
 from openfate.training.losses import Loss
 from openfate.training.optim import AdamMode, OptimizerName
 
-__all__ = ["Compat", "EngineName", "Settings", "check_device", "cuda_devices"]
-
 Compat = Literal["paper", "reference"] | None
 EngineName = Literal["auto", "plain", "fused"]
 

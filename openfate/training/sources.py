@@ -28,8 +28,6 @@ from openfate.training.engine import Engine, PlainEngine, Seeds, make_engine
 from openfate.training.rows import Rows, check_fields
 from openfate.training.settings import Settings
 
-__all__ = ["StreamSource", "TableSource"]
-
 Steps = Generator[tuple[int, Iterable[Any]]]
 
 

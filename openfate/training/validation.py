@@ -18,8 +18,6 @@ from openfate.training.prediction import make_predictor
 from openfate.training.rows import Rows
 from openfate.training.sources import StreamSource, TableSource
 
-__all__ = ["StreamValidation", "TableValidation"]
-
 # WHY: 2^24 numbers are 64 MiB, of which a forward holds some five at a time.
 _STATES_AT_ONCE = 2**24
 

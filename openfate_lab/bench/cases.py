@@ -27,8 +27,6 @@ from openfate_lab.bench import parts
 from openfate_lab.bench.floor import Floor, clicks_floor, table_floor
 from openfate_lab.bench.record import now
 
-__all__ = ["CASES", "Bench", "Case", "ClickCase", "Side", "UciCase", "cases_of", "milliseconds"]
-
 Bench = Literal["train", "infer"]
 Side = Callable[[int], list[float]]
 # By name, and how often a side runs before it is another's turn.

@@ -26,8 +26,6 @@ from openfate_lab.bench.floor import Peaks
 from openfate_lab.bench.memory import peak_bytes, print_memory
 from openfate_lab.bench.scale import bench_scale, describe_scale
 
-__all__ = ["CASES", "bench_sides", "describe", "main"]
-
 
 def bench_sides(
     bench: Bench = "train",

@@ -28,8 +28,6 @@ from openfate_lab.bench.memory import forget_peak
 from openfate_lab.bench.record import about, check_at_least, now, tell, use_device
 from openfate_lab.data import BLOCK_ROWS, SyntheticStream
 
-__all__ = ["Drawers", "bench_epoch"]
-
 
 def bench_epoch(
     n_rows: int = 20_000_000,

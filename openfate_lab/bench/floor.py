@@ -18,8 +18,6 @@ import torch
 
 from openfate_lab.bench.record import now
 
-__all__ = ["Floor", "Peaks", "clicks_floor", "table_floor"]
-
 
 @dataclass(frozen=True)
 class Floor:

@@ -19,8 +19,6 @@ import torch
 from openfate.errors import InputError, OpenFATEError
 from openfate_lab.bench.cases import CASES, Bench, Case
 
-__all__ = ["forget_peak", "peak_bytes", "print_memory"]
-
 UNKNOWN = 3  # the exit code of a process that cannot tell its own peak
 
 

@@ -22,17 +22,6 @@ from openfate.models import FATE
 from openfate.table import MultiHot
 from openfate.training import Batch, LeanAdam, RowAdam, drop_edges, k_shot, log_loss, n_fold
 
-__all__ = [
-    "KERNELS",
-    "click_parts",
-    "click_prediction_parts",
-    "kernel_parts",
-    "kernel_times",
-    "part_of",
-    "table_parts",
-    "table_prediction_parts",
-]
-
 Rows = Sequence[tuple[NDArray[np.int32], NDArray[np.int64]]]
 
 # Words in the names of kernels; the first part that has one of them takes the kernel.  A part that

@@ -15,8 +15,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, SAGEConv
 
-__all__ = ["CtrTwin", "UciTwin", "click_network"]
-
 
 class UciTwin:
     """Algorithm 1 on the nonzero entries (row, feature) of X (N, D), with classes y (N,).

@@ -22,18 +22,6 @@ from openfate.errors import InputError
 from openfate.files import check_place, writing
 from openfate.records import versions
 
-__all__ = [
-    "about",
-    "check_at_least",
-    "check_out",
-    "megabytes",
-    "now",
-    "tell",
-    "typed_command",
-    "use_device",
-    "write_result",
-]
-
 
 def use_device(device: str) -> None:
     """Refuse a device that is not one of ours or not there; a GPU may use tf32, on both sides."""

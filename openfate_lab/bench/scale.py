@@ -15,8 +15,6 @@ from openfate_lab.bench.cases import Bench, ClickCase, milliseconds
 from openfate_lab.bench.memory import peak_bytes
 from openfate_lab.bench.record import about, check_at_least, megabytes, tell, use_device
 
-__all__ = ["bench_scale", "describe_scale"]
-
 _DEFAULTS = {  # rows, fields, features: the twin's dense embeddings take a CPU seconds for a step
     "cpu": ([1000, 2000, 4000, 6000, 8000, 10_000], [15, 21, 27, 33, 39], 100_000),
     "cuda": (list(range(100_000, 1_000_001, 100_000)), [15, 19, 23, 27, 31, 35, 39], 2_650_000),

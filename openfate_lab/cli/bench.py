@@ -15,8 +15,6 @@ from openfate.errors import InputError
 if TYPE_CHECKING:
     from openfate_lab.bench.cases import Bench
 
-__all__ = ["bench"]
-
 bench = typer.Typer(help="Ours beside a peer, in one run, as ratios.", no_args_is_help=True)
 
 Cases = Annotated[

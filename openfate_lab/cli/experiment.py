@@ -18,8 +18,6 @@ from openfate_lab import experiments
 if TYPE_CHECKING:
     from openfate_lab.experiments.runner import Experiment, Outcome
 
-__all__ = ["add_experiments", "read_settings"]
-
 _COMMON = (
     Parameter("data", str | None, None, "Folder of the data [env: OPENFATE_DATA]."),
     Parameter("jobs", int | None, None, "Processes [default: the cores]."),

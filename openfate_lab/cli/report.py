@@ -13,8 +13,6 @@ from openfate.cli import Json, interruptible
 from openfate.errors import InputError
 from openfate.files import check_place
 
-__all__ = ["report"]
-
 
 def report(
     folders: Annotated[

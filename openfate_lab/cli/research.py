@@ -13,8 +13,6 @@ from openfate.cli import Json, stderr
 from openfate.errors import InputError
 from openfate.files import check_place
 
-__all__ = ["demo", "fetch"]
-
 
 def demo(
     out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("demo.png"),

@@ -21,8 +21,6 @@ from openfate.table import MultiHot
 from openfate_lab.data import log_samples, uci_tables
 from openfate_lab.data.source import Source
 
-__all__ = ["LOGS", "NAMES", "SOURCES", "Dataset", "cache_folder", "find", "load", "source_of"]
-
 # A new data set is one line here, and its source in a file of its own.
 SOURCES: dict[str, Source] = {
     "digits": uci_tables.DIGITS,

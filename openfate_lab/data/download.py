@@ -27,8 +27,6 @@ from openfate.files import writing
 from openfate_lab.data.datasets import cache_folder, source_of
 from openfate_lab.data.source import Source
 
-__all__ = ["fetch"]
-
 Progress = Callable[[int, int | None], None]
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from openfate.table import Field, Log, Schema, open_log, values_of
 from openfate_lab.data.source import Cells, Content, Source, encode
 
-__all__ = ["AVAZU_SAMPLE", "CRITEO_SAMPLE", "DAY", "FLIGHTS"]
-
 DAY = 86_400.0
 
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from openfate.errors import InputError
 
-__all__ = ["AVAZU", "CRITEO", "cardinalities", "new_shares", "pool_sizes"]
-
 Floats = NDArray[np.float64]
 
 # How many values each field of the public logs has: 13 integers after the log discretisation,

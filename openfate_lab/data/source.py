@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from openfate.errors import DataFileError
 from openfate.table import Encoder, MultiHot, Schema, TextFile
 
-__all__ = ["Cells", "Content", "Source", "encode"]
-
 
 @dataclass(frozen=True, eq=False)
 class Content:

@@ -19,8 +19,6 @@ from openfate.errors import InputError
 from openfate.files import writing
 from openfate.seeds import checked_seed
 
-__all__ = ["Split", "split_features", "split_fields", "split_rows"]
-
 Ids = NDArray[np.int64]
 
 _ARRAYS = ("train", "validation", "test", "observed", "new")

@@ -23,8 +23,6 @@ from openfate.table import Batch, batches_of
 from openfate_lab.data.alias import draw, make_alias
 from openfate_lab.data.log_shapes import cardinalities, new_shares, pool_sizes
 
-__all__ = ["Block", "SyntheticStream"]
-
 Floats = NDArray[np.float64]
 BLOCK_ROWS = 1 << 15
 _K, _G, _RANK = 256, 32, 8

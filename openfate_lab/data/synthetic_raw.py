@@ -15,8 +15,6 @@ from openfate.files import writing
 from openfate_lab.data.log_shapes import CRITEO
 from openfate_lab.data.synthetic import SyntheticStream
 
-__all__ = ["write_raw_criteo"]
-
 _N_INTEGERS = 13
 _VARIANTS = 16  # integers that fall into one bucket of the log discretisation
 _MISSING_INTEGERS = slice(0, 6)  # the fields in which cells may be empty

@@ -20,18 +20,6 @@ from openfate.errors import DataFileError
 from openfate.table import Field, MultiHot, Schema
 from openfate_lab.data.source import Cells, Content, Source, encode
 
-__all__ = [
-    "CALLS",
-    "DIGITS",
-    "DRIVE",
-    "DRIVE_SAMPLE",
-    "GENE",
-    "GITHUB",
-    "PROTEIN",
-    "PROTEIN_NOLEAK",
-    "ROBOT",
-]
-
 _UCI = "https://archive.ics.uci.edu"
 
 

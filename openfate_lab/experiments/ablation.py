@@ -39,8 +39,6 @@ from openfate_lab.experiments.runner import (
 from openfate_lab.experiments.uci import RECORD, TableExperiment
 from openfate_lab.experiments.uci_methods import Trial
 
-__all__ = ["GRID", "VARIANTS", "Ablation", "Search", "settings_of"]
-
 DATASETS = ("gene", "protein", "robot", "drive", "calls", "github")
 CONTROLS = ("fate", "fate_drop_new")  # of each variant, from one trained model
 

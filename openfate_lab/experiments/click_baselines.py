@@ -12,8 +12,6 @@ from openfate.models import FATE, pooling
 from openfate.openworld import Floats
 from openfate.training import Batch, Batches
 
-__all__ = ["buckets", "pooled_logits"]
-
 
 @torch.no_grad()
 def pooled_logits(model: FATE, batches: Batches) -> Floats:

@@ -28,16 +28,6 @@ from openfate.table import PreparedData
 from openfate.training import Batches, array_batches
 from openfate_lab.data import DAY, SyntheticStream, load
 
-__all__ = [
-    "NAMES",
-    "Clicks",
-    "ClicksInMemory",
-    "PreparedClicks",
-    "Synthetic",
-    "in_parts",
-    "load_clicks",
-]
-
 Ids = NDArray[np.int32]
 Rows = tuple[Ids, NDArray[np.float32]]  # (N, d) and (N,)
 

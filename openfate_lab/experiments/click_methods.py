@@ -37,8 +37,6 @@ from openfate_lab.experiments.click_baselines import buckets, pooled_logits
 from openfate_lab.experiments.click_data import Clicks
 from openfate_lab.experiments.click_settings import ClickSettings
 
-__all__ = ["BACKBONES", "METHODS", "ClickTrial"]
-
 METHODS = (
     "base",
     "pooling",

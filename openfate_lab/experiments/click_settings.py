@@ -7,8 +7,6 @@ from typing import Literal
 
 from openfate.errors import InputError
 
-__all__ = ["ClickSettings"]
-
 
 @dataclass(frozen=True)
 class ClickSettings:

@@ -38,8 +38,6 @@ from openfate_lab.experiments.runner import (
     summarise,
 )
 
-__all__ = ["CTR", "Case"]
-
 KEYS = ("dataset", "backbone", "variant")
 SCORES = {"auc": Between(0, 1), "log_loss": Between(0)}
 

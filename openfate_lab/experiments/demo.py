@@ -21,8 +21,6 @@ from openfate_lab.data import Split, load
 from openfate_lab.experiments.display import COLOURS
 from openfate_lab.experiments.uci_methods import Trial, make_split
 
-__all__ = ["METHODS", "read_aloud", "run_demo"]
-
 METHODS = {
     "base": "Base: new pixels ignored",
     "fate": "FATE: new pixels extrapolated",

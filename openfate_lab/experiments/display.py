@@ -13,16 +13,6 @@ from rich.table import Table
 
 from openfate.files import writing
 
-__all__ = [
-    "COLOURS",
-    "Cell",
-    "draw_panels",
-    "make_tables",
-    "mean_and_spread",
-    "save_figure",
-    "score_cells",
-]
-
 Row = dict[str, Any]
 Cell = tuple[str, str, str, str]  # title of the table, line, column, text
 

@@ -48,8 +48,6 @@ from openfate_lab.experiments.theory import generalization_report, train_theory_
 from openfate_lab.experiments.uci import TableExperiment
 from openfate_lab.experiments.uci_methods import Trial, make_split
 
-__all__ = ["CELLS", "GAPS", "Generalization", "risks", "sub_matrices"]
-
 GAPS = {"rows": "test_hidden", "features": "train_new", "both": "test_new"}  # beyond train_hidden
 CELLS = ("train_hidden", "test_hidden", "train_new", "test_new")
 N_DRAWS = 10  # sub-matrices that a k-shot model is asked with

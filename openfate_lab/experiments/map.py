@@ -44,8 +44,6 @@ from openfate_lab.experiments.runner import ROW, Plan, Record, at_least, summari
 from openfate_lab.experiments.uci import TableExperiment
 from openfate_lab.experiments.uci_methods import Trial
 
-__all__ = ["MEASURES", "METHODS", "Map", "measure"]
-
 METHODS = ("fate", "oracle", "oracle_again", "knn", "pooling", "average", "random")
 DRAWN = ("fate", "oracle")
 MEASURES = (

@@ -27,8 +27,6 @@ from openfate_lab.experiments.uci import TableExperiment, load_once
 from openfate_lab.experiments.uci_methods import Novelty
 from openfate_lab.experiments.wrapped_models import BASES, ROUNDS
 
-__all__ = ["OpenWorld", "gap_closed"]
-
 RECORD = {**runner.RECORD, "observed": float, "seed": int}
 TOLERANCE = 0.003  # a mean that is lower by less is called noise, like two standard errors
 

@@ -30,8 +30,6 @@ from openfate_lab.data import Dataset, Split
 from openfate_lab.experiments.uci_methods import Novelty
 from openfate_lab.experiments.wrapped_models import BASES, make_base
 
-__all__ = ["METHODS", "N_DRAWS", "OpenTrial"]
-
 METHODS = (
     *(f"{base}_{way}" for base in BASES for way in ("drop", "evidence", "oracle")),
     "fate",

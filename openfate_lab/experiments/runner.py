@@ -33,8 +33,6 @@ from openfate.files import hold_folder, writing
 from openfate.records import Between, Shape, read_record, versions
 from openfate_lab.experiments.display import Cell, save_figure
 
-__all__ = ["Experiment", "Outcome", "Plan", "Record", "make_plans", "run", "summarise"]
-
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Record = dict[str, Any]

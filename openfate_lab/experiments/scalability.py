@@ -23,8 +23,6 @@ from openfate_lab.bench import scale
 from openfate_lab.experiments.display import draw_panels
 from openfate_lab.experiments.runner import Experiment
 
-__all__ = ["Scalability", "describe_line", "fit_lines", "read_measured"]
-
 Row = dict[str, Any]
 BENCHES, SIDES = ("train", "infer"), ("ours", "peer")
 # What is measured against, the key of its size, and its name on an axis.

@@ -34,8 +34,6 @@ from openfate_lab.experiments.display import Cell, score_cells
 from openfate_lab.experiments.runner import Experiment, Plan, Record, at_least, choose
 from openfate_lab.experiments.wrapped_models import BASES, make_base
 
-__all__ = ["METHODS", "MIN_ROWS", "Stream", "Streams", "parse_delay"]
-
 METHODS = ("drop", "evidence", "late_labels")
 MIN_ROWS = 3
 N_CHUNKS = 100  # of the whole log

@@ -40,8 +40,6 @@ from openfate.models import FATE, MLP
 from openfate.table import MultiHot
 from openfate.training import Settings, train
 
-__all__ = ["READINGS", "generalization_report", "theory_model", "train_theory_model"]
-
 READINGS = ("as_printed", "as_derived", "with_step_size")
 
 _LN10 = math.log(10)

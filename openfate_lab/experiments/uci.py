@@ -19,8 +19,6 @@ from openfate_lab.experiments.display import COLOURS, Cell, draw_panels, score_c
 from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, scores, summarise
 from openfate_lab.experiments.uci_methods import METHODS, Novelty, Trial, make_split
 
-__all__ = ["RECORD", "UCI", "TableExperiment"]
-
 RECORD = {**runner.RECORD, "observed": float, "seed": int, "settings": (dict, None)}
 CONTROLS = ("fate_drop_new", "base_dropout")
 

@@ -39,8 +39,6 @@ from openfate.training import (
 )
 from openfate_lab.data import Dataset, Split, split_features, split_fields, split_rows
 
-__all__ = ["METHODS", "Novelty", "Trial", "make_split"]
-
 METHODS = (
     "fate",
     "fate_drop_new",

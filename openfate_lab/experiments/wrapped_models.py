@@ -21,8 +21,6 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from openfate.errors import OpenFATEError
 from openfate.table import Encoder, Schema, read_table
 
-__all__ = ["BASES", "ROUNDS", "ZeroOne", "make_base"]
-
 BASES = ("lightgbm", "catboost", "logistic")
 ROUNDS, PATIENCE, LEARNING_RATE = 300, 30, 0.1
 PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)

@@ -18,8 +18,6 @@ from openfate_lab.report.paper import CLAIMS, CTR_CLAIMS, Claim, backbone_name
 from openfate_lab.report.results import Key, Results, Row, Run
 from openfate_lab.report.tables import number, signed
 
-__all__ = ["HOLDS", "NOT", "PARTLY", "UNTESTED", "Verdict", "verdicts"]
-
 HOLDS, PARTLY, NOT = "holds", "in part", "does not hold"
 UNTESTED = "not tested on the full data"
 PAPERS_DATA = ("gene", "protein", "robot", "drive", "calls", "github")

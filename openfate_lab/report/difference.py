@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-__all__ = ["ABOVE", "BELOW", "Difference", "compare", "difference", "signed_ranks"]
-
 LEVEL = 0.05  # two-sided; the paper's "95 % confidence"
 ABOVE, BELOW = "▲", "▼"
 

@@ -18,8 +18,6 @@ from openfate_lab.report.results import TITLES, Figure, Results, Run, find_resul
 from openfate_lab.report.scores import score_table
 from openfate_lab.report.tables import Table, gap_tables, list_tables, row_tables
 
-__all__ = ["Report", "Section", "build", "render_page", "write_page"]
-
 # What a file says of itself, as far as it does.
 ABOUT = (
     *("command", "device", "machine", "threads", "load_average", "commit", "date"),

@@ -8,20 +8,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-__all__ = [
-    "CLAIMS",
-    "CTR",
-    "CTR_CLAIMS",
-    "K_SWEEP",
-    "NOTES",
-    "PRINTED",
-    "RELEASED",
-    "SOURCE",
-    "Claim",
-    "backbone_name",
-    "papers_auc",
-]
-
 SOURCE = "openfate_lab/report/paper.toml"
 
 

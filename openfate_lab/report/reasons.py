@@ -14,8 +14,6 @@ from openfate_lab.report.paper import NOTES, PRINTED, RELEASED, SOURCE, papers_a
 from openfate_lab.report.results import Results, Run
 from openfate_lab.report.tables import Cell, Table, number, signed
 
-__all__ = ["paper_tables"]
-
 LEGEND = (
     "Mean difference ± standard error over pairs of trials (data set, share and seed the same); "
     f"{ABOVE} / {BELOW}: significant (paired t-test, two-sided, 95 %). Trials of one data set "

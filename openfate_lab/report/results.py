@@ -21,8 +21,6 @@ from typing import Any
 from openfate.errors import InputError
 from openfate.records import Between, Shape, fault
 
-__all__ = ["MEASURED", "TITLES", "Figure", "Key", "Results", "Row", "Run", "find_results"]
-
 Row = dict[str, Any]
 Key = tuple[str, float, int]  # of a trial: data set, share observed, seed
 

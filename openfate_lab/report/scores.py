@@ -14,8 +14,6 @@ from openfate_lab.report.difference import ABOVE, BELOW, Difference, compare, si
 from openfate_lab.report.results import MEASURED, Row, Run
 from openfate_lab.report.tables import Cell, Table, number, signed
 
-__all__ = ["score_table"]
-
 KEYS = ("dataset", "backbone", "base", "k", "B", "variant", "split", "observed", "method")
 SCORES = ("accuracy", "auc")  # more is better
 

@@ -13,8 +13,6 @@ from typing import Any
 from openfate.records import Shape, fault
 from openfate_lab.report.results import Row, Run
 
-__all__ = ["Cell", "Table", "gap_tables", "list_tables", "number", "row_tables", "signed"]
-
 
 @dataclass(frozen=True)
 class Cell:

@@ -14,8 +14,6 @@ from torch import Tensor
 from openfate.training.fused.kernels import jit, tl, triton
 from openfate.training.optim import RowAdam
 
-__all__ = ["DenseAdam"]
-
 BLOCK = 1024
 
 

@@ -38,8 +38,6 @@ from openfate.training.masking import draw_masks
 from openfate.training.optim import RowAdam
 from openfate.training.settings import Settings
 
-__all__ = ["FusedEngine", "FusedPredictor"]
-
 N_ROOMS = 2  # rooms that are kept: of full batches, and of the last one of an epoch
 N_SEEDS = 3  # of a step: DropEdge, and Dropout in two layers
 

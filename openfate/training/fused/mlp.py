@@ -27,8 +27,6 @@ from openfate.training.fused import mlp_backward as backward
 from openfate.training.fused import mlp_forward as forward
 from openfate.training.fused.kernels import triton
 
-__all__ = ["Network", "logits", "loss_and_gradients"]
-
 SHARDS = 264  # programs of a kernel that adds up over rows: two for each multiprocessor
 # Rows, columns and warps of a program: measured on an H200.
 FIRST_LAYER, COLUMN_TILE = (64, 64, 4), (16, 128, 4)

@@ -5,16 +5,6 @@ from __future__ import annotations
 from openfate.training.fused.kernels import jit, tl
 from openfate.training.fused.mlp_forward import centred, drop, pair, tf32
 
-__all__ = [
-    "add_pull",
-    "first_backward",
-    "fold_first_backward",
-    "fold_last",
-    "last_backward",
-    "last_sums",
-    "pull_kernel",
-]
-
 
 @jit
 def _behind(  # type: ignore[no-untyped-def]

@@ -8,20 +8,6 @@ from __future__ import annotations
 
 from openfate.training.fused.kernels import jit, keys, random_bits, tl
 
-__all__ = [
-    "centred",
-    "column_moments",
-    "drop",
-    "first_layer",
-    "fold_first",
-    "fold_second",
-    "last_layer",
-    "moments",
-    "pair",
-    "predict",
-    "tf32",
-]
-
 
 @jit
 def drop(i, c, seed, threshold, h: tl.constexpr):  # type: ignore[no-untyped-def]

@@ -31,8 +31,6 @@ from openfate.training.fused.sage_kernels import (
 )
 from openfate.training.fused.sums import BatchGraph, Keep, sum_at_features
 
-__all__ = ["Sage", "Saved", "backward", "forward", "gather", "padded"]
-
 # Rows or features of a program, and its warps for H <= 16: measured on an H200.
 ROWS_FORWARD, ROWS_BACKWARD = (32, 1), (32, 2)
 UPDATE_FORWARD, UPDATE_BACKWARD = (64, 4), (16, 1)

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 from openfate.training.fused.kernels import jit, keys, random_bits, tl
 
-__all__ = [
-    "collect_kernel",
-    "gather_kernel",
-    "rows_backward",
-    "rows_forward",
-    "update_backward",
-    "update_forward",
-]
-
 
 @jit
 def gather_kernel(  # type: ignore[no-untyped-def]

@@ -32,14 +32,6 @@ from openfate.training.fused.kernels import (
     triton,
 )
 
-__all__ = [
-    "ALL",
-    "BatchGraph",
-    "Keep",
-    "sum_at_features",
-    "sum_at_rows",
-]
-
 # Measured on an H200 at B = 100,000 and 1,000,000, d = 39, H = 10.
 BLOCK = 32  # rows, features, or edges of one feature in a program
 UNROLL = 4  # edges of each whose loads are in flight together
