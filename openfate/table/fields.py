@@ -84,7 +84,7 @@ class Field:
                 object.__setattr__(self, name, _as_pair(pair))
 
     def _faults(self) -> Iterator[str]:
-        if self.kind not in KINDS:
+        if self.kind not in list(KINDS):  # as JSON may give a list, which has no hash
             hint = f"{suggest(self.kind, KINDS)} (known: {', '.join(KINDS)})"
             yield f"unknown kind {self.kind!r}{hint}"
         if type(self.n_buckets) is not int or self.n_buckets < 1:
@@ -92,7 +92,7 @@ class Field:
         hashed: object = self.hashed
         if not isinstance(hashed, bool):
             yield f"hashed must be True or False, not {hashed!r}"
-        if self.numeric not in _MEASURES:
+        if self.numeric not in list(_MEASURES):
             yield f'numeric must be "buckets" or "value", not {self.numeric!r}'
         settings = KINDS[self.kind].settings
         if self.hashed and "hashed" not in settings:

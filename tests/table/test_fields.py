@@ -44,6 +44,11 @@ def fitted(frame, field: Field, **settings) -> Encoder:
             "(known: categorical, numeric, multivalued, datetime).",
         ),
         (
+            lambda: Field("age", ["numeric"]),
+            "field 'age': unknown kind ['numeric']; did you mean 'numeric'? "
+            "(known: categorical, numeric, multivalued, datetime).",
+        ),
+        (
             lambda: Field("age", "numeric", n_buckets=0),
             "field 'age': n_buckets must be an integer from 1 up, not 0.",
         ),
