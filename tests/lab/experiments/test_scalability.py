@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from openfate.cli import make_app
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError
 from openfate_lab.experiments.runner import only_writer
 from openfate_lab.experiments.scalability import fit_lines, read_measured, write_report
 from openfate_lab.report import build
@@ -119,8 +119,8 @@ def test_a_place_that_cannot_hold_results_is_refused_before_measuring(tmp_path, 
     done = CliRunner().invoke(
         make_app(), ["experiment", "scalability", "--out", str(tmp_path / out)]
     )
-    assert isinstance(done.exception, InputError)
-    assert "cannot hold results" in str(done.exception)
+    assert isinstance(done.exception, DataFileError)
+    assert "cannot be written" in str(done.exception)
 
 
 def test_a_second_run_into_the_same_folder_is_refused(tmp_path):
