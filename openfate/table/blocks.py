@@ -260,8 +260,9 @@ class _Keeper:
         self.n_bad += len(rows.bad)
         if self.n_bad > self.bad_lines:
             assert isinstance(file, TextFile)
-            seen = f" ({self.n_bad} such lines so far)" if self.n_bad > 1 else ""
-            remedy = f"repair it, or allow {max(10, 2 * self.n_bad)} bad lines to be left out{seen}"
+            seen = f"{self.n_bad} such lines so far, " if self.n_bad > 1 else ""
+            allowed = max(10, 2 * self.n_bad)
+            remedy = f"{seen}repair them, or allow {allowed} bad lines to be left out"
             raise file.ragged(*rows.bad[0], remedy)
         for column in self.checks:
             self._refuse_invalid(column, file.path, rows, codes[column])

@@ -422,7 +422,7 @@ def test_a_line_with_another_number_of_columns_is_named(tmp_path, chunk_bytes):
     path.write_text("\n".join(lines))
     message = refuse(DataFileError, path, tmp_path / "out", "criteo", chunk_bytes=chunk_bytes)
     assert message.startswith(f"{path}, line 21: 41 cells, but the table has 40 columns;")
-    assert message.endswith("repair it, or allow 10 bad lines to be left out.")
+    assert message.endswith("repair them, or allow 10 bad lines to be left out.")
 
 
 def test_bad_lines_are_left_out_and_counted_up_to_a_number(tmp_path):
@@ -435,7 +435,7 @@ def test_bad_lines_are_left_out_and_counted_up_to_a_number(tmp_path):
     assert data.manifest["n_bad_lines"] == 2  # a blank line is no line
     assert_is_twin(data, criteo_columns(good), [int(row[0]) for row in good], tenths(50))
     message = refuse(DataFileError, path, tmp_path / "two", "criteo", bad_lines=1)
-    assert message.startswith(f"{path}, line 8: 1 cells, but the table has 40 columns;")
+    assert message.startswith(f"{path}, line 8: 1 cells, but the table has 40 columns; 2 such")
 
 
 @pytest.mark.parametrize(
