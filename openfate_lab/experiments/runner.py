@@ -310,7 +310,7 @@ def choose(
     >>> choose("methods", ["bas"], ["base"])
     Traceback (most recent call last):
         ...
-    openfate.errors.InputError: methods: 'bas' is unknown; choose from base; did you mean 'base'?
+    openfate.errors.InputError: methods: 'bas' is unknown; did you mean 'base'? (choose from base)
     """
     names = (given,) if isinstance(given, str) else tuple(dict.fromkeys(given or ()))
     if names == ("all",) and known:
