@@ -6,12 +6,25 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import numpy as np
+import polars as pl
+
+from openfate import FATE, FATEClassifier, train
+from openfate.models import MLP, GraphSAGE
+from openfate.table import PreparedData, prepare
+from openfate.training import Settings
+from openfate_lab.data import write_raw_criteo
+from openfate_lab.experiments import OpenWorld
+from openfate_lab.experiments.runner import make_plans
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -150,3 +163,78 @@ def _stack(frame: FrameType | None) -> list[str]:
             found.insert(0, station)
         frame = frame.f_back
     return found
+
+
+MESSAGES = "openfate/graph/aggregate.py"  # where messages pass along edges
+BANK = "openfate/bank/bank.py"
+
+
+def walks() -> dict[str, Walk]:
+    """The walk of each of six calls, on tiny tables."""
+    rows = pl.DataFrame({"age": [23, 61, 35, 52] * 30, "job": ["cook", "nurse"] * 60})
+    y = np.array([0, 1] * 60)
+    later = rows.with_columns(city=pl.Series(["Rome", "Oslo"] * 60))
+    small: dict[str, Any] = {"epochs": 2, "n_draws": 1, "n_members": 1}
+    auto = FATEClassifier(**small).fit(rows, y)
+    found = {
+        "fit": walk_of(
+            lambda: FATEClassifier(strategy="fate", **small).fit(rows, y), BANK, until=MESSAGES
+        ),
+        "predict_proba": walk_of(lambda: auto.predict_proba(later), BANK),
+        "observe": walk_of(lambda: auto.observe(later, y), BANK),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_raw_criteo(folder / "log.txt", n_rows=3000, n_features=800)
+        found["prepare"] = walk_of(
+            lambda: prepare(folder / "log.txt", folder / "shards", "criteo"), BANK
+        )
+        data = PreparedData(folder / "shards")
+        backbone = MLP(4, 1, hidden=(4,))
+        model = FATE(data.n_observed, backbone, GraphSAGE(4), recompose="all")
+        found["train"] = walk_of(
+            lambda: train(
+                model,
+                lambda epoch: data.batches("train", 100, seed=epoch),
+                settings=Settings.clicks(n_kept=24, n_draws=1, epochs=1, n_ahead=0),
+            ),
+            BANK,
+            until=MESSAGES,
+        )
+        experiment = OpenWorld(("digits",), (0.5,), ("logistic_drop",), trials=1)
+        plan = make_plans(experiment, folder / "results")[0]
+        found["experiment"] = walk_of(
+            lambda: experiment.run_trial(plan), BANK, until="openfate/estimators/wrapper.py"
+        )
+    return found
+
+
+_CALLS = {
+    "fit": '`FATEClassifier(strategy="fate").fit(rows, y)`, down to message passing',
+    "predict_proba": "`predict_proba(rows)` with a new column",
+    "observe": "`observe(rows, y)`: rows with labels",
+    "prepare": "`openfate.table.prepare`: a raw log to shards",
+    "train": "`openfate.training.train` on shards, down to message passing",
+    "experiment": "a trial of `openfate experiment openworld`, down to the public estimator",
+}
+
+
+def lists(found: dict[str, Walk]) -> str:
+    """The walks as Markdown lists."""
+    parts = []
+    for name, title in _CALLS.items():
+        stations = (f"{n}. `{station}`" for n, station in enumerate(found[name].stations, 1))
+        parts.append("\n".join([f"**{title}**", "", *stations]))
+    return "\n\n".join(parts)
+
+
+def with_computed(text: str, found: dict[str, Walk]) -> str:
+    """The page with its computed parts brought up to date."""
+    for name, made in (("picture", picture()), ("walks", lists(found))):
+        pattern = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)"
+        text = re.sub(pattern, lambda m, made=made: f"{m[1]}{made}\n{m[2]}", text)
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_computed(PAGE.read_text(), walks()))
