@@ -50,7 +50,7 @@ def test_rows_that_torch_stepped_are_up_to_date():
     gradient = torch.ones(2, 4, device=DEVICE)
     for _ in range(3):
         fused.step(gradient, gradient)
-    table.stepped(3)
+    table.note_steps(3)
     before = table.table.clone()
     table.settle()
     assert torch.equal(table.table, before) and table.t == 3
