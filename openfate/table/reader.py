@@ -10,13 +10,12 @@ import codecs
 import csv
 import gzip
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TypeVar
-from typing import cast as cast_type
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -25,7 +24,6 @@ from numpy.typing import NDArray
 from openfate.errors import DataFileError
 from openfate.table.frame import text_of
 
-T = TypeVar("T")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _LONGEST = 64 << 20  # bytes of one record; a quote that is never closed would swallow the file
 _PARQUET_ROWS = 1 << 17
@@ -103,7 +101,7 @@ class TextFile:
         self.path, self.has_quotes, self.has_header = path, has_quotes, columns is None
         self.separator = separator or SEPARATORS[suffix_of(path)]
         with self._open() as content:
-            first = self._read_line(content)
+            first = content.readline(_LONGEST)
             self._start = len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0
             if columns is None:
                 columns = self._read_header(content, first[self._start :])
@@ -114,23 +112,17 @@ class TextFile:
     @cached_property
     def is_packed(self) -> bool:
         """Whether the file is gzip."""
-        with self._safely(lambda: self.path.open("rb")) as file:
+        with self.path.open("rb") as file:
             return file.read(2) == b"\x1f\x8b" or self.path.name.lower().endswith(".gz")
 
     # ---- bytes -> records ----------------------------------------------------------------------
 
-    def _open(self) -> IO[bytes]:
-        is_packed = self.is_packed
-        return self._safely(
-            lambda: (
-                cast_type("IO[bytes]", gzip.open(self.path)) if is_packed else self.path.open("rb")
-            )
-        )
-
-    def _safely(self, read: Callable[[], T]) -> T:
-        """Open or read; what cannot be read is the file's fault."""
+    @contextmanager
+    def _open(self) -> Iterator[IO[bytes]]:
+        """Open the unpacked file; what cannot be read inside is the file's fault."""
         try:
-            return read()
+            with gzip.open(self.path) if self.is_packed else self.path.open("rb") as content:
+                yield content
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DataFileError(
                 f"{self.path}: not a whole gzip file ({str(error).rstrip('.')}); fetch it again."
@@ -142,11 +134,11 @@ class TextFile:
 
     def _read_header(self, content: IO[bytes], line: bytes) -> list[str]:
         """Read the names of the columns, of which the first line is read already."""
-        while self.has_quotes and line.count(b'"') % 2 and (more := self._read_line(content)):
+        while self.has_quotes and line.count(b'"') % 2 and (more := content.readline(_LONGEST)):
             line += more
         text = self._decode(line, 1).rstrip("\r\n")
         if not text:
-            is_empty = not (line + self._safely(lambda: content.read(1 << 20))).strip()
+            is_empty = not (line + content.read(1 << 20)).strip()
             what = "the file is empty" if is_empty else "it starts with a blank line"
             raise DataFileError(f"{self.path}: {what}; the first line must name the columns.")
         try:
@@ -191,9 +183,9 @@ class TextFile:
         place = max(start, self._start)
         with self._open() as content:
             line, rest = 1 + self._skip(content, place), b""
-            while data := self._safely(lambda: content.read(chunk_bytes)):
+            while data := content.read(chunk_bytes):
                 # WHY: to the end of the line, so that mostly nothing is left over and copied again.
-                data = b"".join((rest, data, self._read_line(content)))
+                data = b"".join((rest, data, content.readline(_LONGEST)))
                 end = self._last_end(data)
                 if end:
                     yield Chunk(line, place, place + end, data[:end])
@@ -206,14 +198,11 @@ class TextFile:
         if rest:
             yield Chunk(line, place, place + len(rest), rest + b"\n")
 
-    def _read_line(self, content: IO[bytes]) -> bytes:
-        return self._safely(lambda: content.readline(_LONGEST))
-
     def _skip(self, content: IO[bytes], n_bytes: int) -> int:
         """Go on to a place, counting the lines before it."""
         lines = 0
         while n_bytes > 0:
-            data = self._safely(lambda n=n_bytes: content.read(min(n, 1 << 24)))  # type: ignore[misc]
+            data = content.read(min(n_bytes, 1 << 24))
             if not data:
                 raise DataFileError(f"{self.path}: is shorter than it was; begin again.")
             lines, n_bytes = lines + data.count(b"\n"), n_bytes - len(data)
