@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from openfate.table.multihot import MultiHot
     from openfate.table.pieces import Batch, batches_of, read_ahead
     from openfate.table.preparation import prepare
-    from openfate.table.reader import Rows, TextFile
-    from openfate.table.rowfile import RowFile
+    from openfate.table.reader import RowFile, TextFile
     from openfate.table.schema import Schema
     from openfate.table.shards import PreparedData
 
@@ -37,7 +36,6 @@ __all__ = [
     "Policy",
     "PreparedData",
     "RowFile",
-    "Rows",
     "Schema",
     "SchemaReport",
     "Table",

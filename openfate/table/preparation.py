@@ -142,7 +142,7 @@ def prepare(
                 ],
                 "target": source.target,
                 "n_rows": blocks.n_rows,
-                "n_bad_lines": sum(block.bad for block in blocks.blocks),
+                "n_bad_lines": blocks.n_bad,
                 "n_features": n_observed + sum(field.n_new for field in fields),
                 "n_observed": n_observed,
                 "report": _report(format, fields, shards),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from io import BytesIO
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from openfate.errors import DataFileError, InputError
 from openfate.files import writing
 from openfate.records import Between, Shape, read_record
-from openfate.table.blocks import Codes, Parts, add_entry, read_journal
+from openfate.table.blocks import Codes, Parts, add_entry, read_journal, work_ahead
 from openfate.table.ids import FieldIds, Progress
 from openfate.table.logs import LABELS
 from openfate.table.pieces import Batch, batches_of, read_ahead
@@ -240,17 +239,12 @@ def write_shards(
     ]
     shards: dict[str, list[Shard]] = {name: [] for name in parts.names}
     done = 0
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for piece, shard in zip(pieces, pool.map(writer.write, pieces), strict=True):
-                if shard.file not in writer.kept:
-                    add_entry(journal, shard)
-                shards[parts.names[piece.part]].append(shard)
-                done += shard.rows
-                on_progress("writing", done, parts.blocks.n_rows)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    for piece, shard in zip(pieces, work_ahead(writer.write, pieces, workers), strict=True):
+        if shard.file not in writer.kept:
+            add_entry(journal, shard)
+        shards[parts.names[piece.part]].append(shard)
+        done += shard.rows
+        on_progress("writing", done, parts.blocks.n_rows)
     return shards
 
 
