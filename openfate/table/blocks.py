@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,22 +27,20 @@ from numpy.typing import NDArray
 from openfate.errors import DataFileError
 from openfate.files import writing
 from openfate.table.logs import Check, Log, cell_fault, is_invalid
+from openfate.table.pieces import work_ahead
 from openfate.table.reader import Chunk, File, Rows, TextFile
 
-S = TypeVar("S")
-T = TypeVar("T")
-
 Codes = NDArray[np.uint32]  # (C, n)
+Progress = Callable[[str, int, int | None], None]  # what is done, how much of it, the total
 _N_PARTS = 10
 
 
-def add_entry(journal: Path, entry: Any, *, sync: bool = False) -> None:
-    """Append a dataclass to a journal; with `sync` it survives a power cut, else a kill."""
+def add_entry(journal: Path, entry: Any) -> None:
+    """Append a dataclass to a journal; it survives a power cut."""
     with journal.open("a") as file:
         file.write(json.dumps(asdict(entry)) + "\n")
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_journal(journal: Path) -> list[dict[str, Any]]:
@@ -165,7 +161,7 @@ class Blocks:
         with writing(self._texts_file(len(self.blocks))) as out:
             pl.concat(fresh).write_parquet(out, compression="lz4", statistics=False)
         block = Block(codes.shape[1], file, stop, bad, list(self.n_texts))
-        add_entry(self._journal, block, sync=True)
+        add_entry(self._journal, block)
         self.blocks.append(block)
 
     def texts(self, column: int) -> pl.Series:
@@ -195,35 +191,13 @@ class Blocks:
         return self.folder / f"texts-{number:06}.parquet"
 
 
-def work_ahead(work: Callable[[S], T], items: Iterable[S], workers: int) -> Iterator[T]:
-    """Work on items in threads and give the results in order, at most `workers` of them ahead.
-
-    Examples
-    --------
-    >>> list(work_ahead(len, ["a", "bcd", "ef"], workers=2))
-    [1, 3, 2]
-    """
-    pending: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                pending.append(pool.submit(work, item))
-                if len(pending) > workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for waiting in pending:
-                waiting.cancel()
-
-
 def read_log(
     log: Log,
     blocks: Blocks,
     chunk_bytes: int,
     workers: int,
     bad_lines: int,
-    on_progress: Callable[[int, int], None],
+    on_progress: Progress,
 ) -> None:
     """Bring the blocks up to the end of the log, going on where they stop.
 
@@ -236,13 +210,17 @@ def read_log(
     bad_lines
         How many lines of another width may be left out.
     on_progress
-        Called with the file's number and the place in it (bytes, or Parquet rows).
+        Called with "reading", the bytes (or Parquet rows) read, and those of all files where they
+        are known beforehand: what a gz file unpacks to is not.
 
     Raises
     ------
     DataFileError
         For lines of another width beyond `bad_lines` and for cells that cannot be used.
     """
+    sizes = [file.path.stat().st_size for file in log.files]
+    is_plain = all(isinstance(file, TextFile) and not file.is_packed for file in log.files)
+    total = sum(sizes) if is_plain else None
     invalid: dict[str, list[int]] = {name: [] for name in log.checks}  # codes
 
     def encode(item: tuple[int, tuple[int, Chunk]]) -> tuple[int, int, Rows, Codes]:
@@ -263,7 +241,7 @@ def read_log(
                 text = blocks.decode(column, codes[column, row : row + 1])[0]
                 raise cell_fault(log.files[file].path, rows.line_of(row), name, text, check)
         blocks.commit(codes, file=file, stop=stop, bad=len(rows.bad))
-        on_progress(file, stop)
+        on_progress("reading", sum(sizes[:file]) + stop, total)
 
 
 def _chunks(log: Log, blocks: Blocks, chunk_bytes: int) -> Iterator[tuple[int, Chunk]]:

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from openfate.errors import DataFileError, InputError
 from openfate.table import PreparedData, TextFile, prepare, values_of
 from openfate.table.logs import AVAZU_COLUMNS, is_invalid
-from openfate.table.shards import _Writer
+from openfate.table.preparation import _Writer
 
 # ---- the twin ----------------------------------------------------------------------------------
 
