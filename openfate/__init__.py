@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openfate._lazy import lazy_names
+from openfate._lazy import lazy_names, read_homes
 
 if TYPE_CHECKING:
     from openfate.bank import FeatureBank
@@ -41,14 +41,4 @@ __all__ = [
     "train",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "openfate.bank": "FeatureBank",
-        "openfate.estimators": "FATEClassifier FATERegressor OpenWorldClassifier "
-        "OpenWorldRegressor load save",
-        "openfate.models": "FATE",
-        "openfate.table": "Field Schema",
-        "openfate.training": "train",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__, read_homes(__file__))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 
 
 def lazy_names(
@@ -32,3 +34,14 @@ def lazy_names(
         return getattr(import_module(home_of[name]), name)
 
     return load_name, lambda: sorted(home_of)
+
+
+def read_homes(face: str) -> dict[str, str]:
+    """Read what the file of a face imports for type checkers, as `lazy_names` takes it.
+
+    WHY: the imports under TYPE_CHECKING are a list of names and homes already.
+    """
+    tree = ast.parse(Path(face).read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {str(one.module): " ".join(name.name for name in one.names) for one in imports}

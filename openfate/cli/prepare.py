@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import resource
 import shlex
 import sys
 from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
 
+import polars as pl
 from rich.progress import Progress
 
 from openfate.cli.command import Answer, stderr
-from openfate.table import describe_preparation, measured_prepare
+from openfate.table import Log, PreparedData, TextFile, open_log
+from openfate.table import prepare as prepare_log
 
 
 def prepare(
@@ -59,24 +66,94 @@ def prepare(
     measure
         Time a bare polars scan of the files too.
     """
+    resumed = (out / ".work" / "plan.json").exists()
+    columns: dict[str, Any] = {"target": target, "time": time, "drop": drop, "log": log}
+    start, cpu_start = perf_counter(), process_time()
     with Progress(console=stderr(), transient=True, disable=not stderr().is_terminal) as progress:
         task = progress.add_task("reading", total=None)
 
         def show(stage: str, done: int, total: int | None) -> None:
             progress.update(task, completed=done, total=total, description=stage)
 
-        result = measured_prepare(
-            *(raw, out, format, measure),
-            target=target,
-            time=time,
-            drop=drop,
-            log=log,
-            hour=hour,
+        options: dict[str, Any] = {"format": format, "hour": hour, "count_on": count_on}
+        data = prepare_log(
+            raw,
+            out,
+            **columns,
+            **options,
             threshold=threshold,
-            count_on=count_on,
             bad_lines=bad_lines,
             overwrite=overwrite,
             command=shlex.join(["openfate", *sys.argv[1:]]),
             on_progress=show,
         )
-    return result, [describe_preparation(result)]
+    seconds, cpu_seconds = perf_counter() - start, process_time() - cpu_start
+    result = {**_costs(data, seconds, cpu_seconds), "resumed": resumed}
+    if measure:
+        source = open_log(raw, options["format"], **columns)
+        start, cpu_start = perf_counter(), process_time()
+        _scan(source)
+        scan, cpu_scan = perf_counter() - start, process_time() - cpu_start
+        result["scan_seconds"], result["scan_cpu_seconds"] = round(scan, 2), round(cpu_scan, 2)
+        result["scan_multiple"] = round(seconds / scan, 2)
+    return result, _describe(result)
+
+
+def _costs(data: PreparedData, seconds: float, cpu_seconds: float) -> dict[str, Any]:
+    """What a preparation made and took."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {
+        "command": data.manifest["command"],
+        "folder": str(data.folder),
+        "rows": data.n_rows,
+        "bad_lines": data.manifest["n_bad_lines"],
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu_seconds, 2),
+        "rows_per_second": round(data.n_rows / seconds),
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "n_features": data.n_features,
+        "n_observed": data.n_observed,
+        **data.report,
+        "rows_in": {part: data.rows_in(part) for part in data.parts},
+        # Other programs take a share of a shared machine: the load says how much to expect.
+        "machine": {
+            "cores": os.cpu_count(),
+            "kind": platform.machine(),
+            "load": round(os.getloadavg()[0], 1),
+        },
+        "versions": data.manifest["versions"],
+    }
+
+
+def _scan(log: Log) -> None:
+    """Let polars' streaming engine parse all cells of a log and count those that are not empty."""
+    paths, file = [file.path for file in log.files], log.files[0]
+    if isinstance(file, TextFile):
+        frame = pl.scan_csv(
+            paths,
+            separator=file.separator,
+            has_header=file.has_header,
+            quote_char='"' if file.has_quotes else None,
+            schema=dict.fromkeys(file.columns, pl.String),
+        )
+    else:
+        frame = pl.scan_parquet(paths)
+    frame.select(pl.all().count()).collect(engine="streaming")
+
+
+def _describe(result: dict[str, Any]) -> list[str]:
+    rows, seconds, rate = (result[name] for name in ("rows", "seconds", "rows_per_second"))
+    peak = result["peak_bytes"] / 2**30
+    lines = [f"{rows:,} rows in {seconds:,} s: {rate:,} rows/s, peak memory {peak:.2f} GiB"]
+    if "scan_seconds" in result:
+        multiple = result["scan_multiple"]
+        lines.append(f"{multiple} times a bare polars scan ({result['scan_seconds']} s)")
+    if result["bad_lines"]:
+        lines.append(f"{result['bad_lines']} lines of a wrong width were left out")
+    for name in ("features", "paper"):
+        if found := result[name]:
+            lines.append(
+                f"{name} in training {found['in_training']:,}, new in validation "
+                f"{found['new_in_validation']:,}, new in test {found['new_in_test']:,}"
+            )
+    return [*lines, result["folder"]]

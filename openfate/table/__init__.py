@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openfate._lazy import lazy_names
+from openfate._lazy import lazy_names, read_homes
 
 if TYPE_CHECKING:
     from openfate.table.changes import Policies, Policy, SchemaReport, compare, enforce
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from openfate.table.fields import Field
     from openfate.table.frame import Table, column_of, read_table, text_of
     from openfate.table.logs import Log, open_log, values_of
-    from openfate.table.measure import describe_preparation, measured_prepare
     from openfate.table.multihot import MultiHot
     from openfate.table.pieces import Batch, batches_of, read_ahead
     from openfate.table.preparation import prepare
-    from openfate.table.reader import Rows, TextFile
-    from openfate.table.rowfile import RowFile
+    from openfate.table.reader import RowFile, TextFile
     from openfate.table.schema import Schema
     from openfate.table.shards import PreparedData
 
@@ -38,7 +36,6 @@ __all__ = [
     "Policy",
     "PreparedData",
     "RowFile",
-    "Rows",
     "Schema",
     "SchemaReport",
     "Table",
@@ -46,9 +43,7 @@ __all__ = [
     "batches_of",
     "column_of",
     "compare",
-    "describe_preparation",
     "enforce",
-    "measured_prepare",
     "open_log",
     "parse",
     "plain_types",
@@ -59,23 +54,4 @@ __all__ = [
     "values_of",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "openfate.table.changes": "Policies Policy SchemaReport compare enforce",
-        "openfate.table.dtypes": "plain_types",
-        "openfate.table.encoder": "Encoder",
-        "openfate.table.expressions": "Expression parse",
-        "openfate.table.fields": "Field",
-        "openfate.table.frame": "Table column_of read_table text_of",
-        "openfate.table.logs": "Log open_log values_of",
-        "openfate.table.measure": "describe_preparation measured_prepare",
-        "openfate.table.multihot": "MultiHot",
-        "openfate.table.pieces": "Batch batches_of read_ahead",
-        "openfate.table.preparation": "prepare",
-        "openfate.table.reader": "Rows TextFile",
-        "openfate.table.rowfile": "RowFile",
-        "openfate.table.schema": "Schema",
-        "openfate.table.shards": "PreparedData",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__, read_homes(__file__))

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,20 +26,21 @@ from numpy.typing import NDArray
 
 from openfate.errors import DataFileError
 from openfate.files import writing
-from openfate.table.logs import Log, cell_fault, is_invalid
+from openfate.table.logs import Check, Log, cell_fault, is_invalid
+from openfate.table.pieces import work_ahead
 from openfate.table.reader import Chunk, File, Rows, TextFile
 
 Codes = NDArray[np.uint32]  # (C, n)
+Progress = Callable[[str, int, int | None], None]  # what is done, how much of it, the total
 _N_PARTS = 10
 
 
-def add_entry(journal: Path, entry: Any, *, sync: bool = False) -> None:
-    """Append a dataclass to a journal; with `sync` it survives a power cut, else a kill."""
+def add_entry(journal: Path, entry: Any) -> None:
+    """Append a dataclass to a journal; it survives a power cut."""
     with journal.open("a") as file:
         file.write(json.dumps(asdict(entry)) + "\n")
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_journal(journal: Path) -> list[dict[str, Any]]:
@@ -114,6 +113,11 @@ class Blocks:
         """N so far."""
         return sum(block.rows for block in self.blocks)
 
+    @property
+    def n_bad(self) -> int:
+        """The lines that were left out so far."""
+        return sum(block.bad for block in self.blocks)
+
     def _restore(self, block: Block) -> None:
         path = self._texts_file(len(self.blocks))
         try:
@@ -150,21 +154,28 @@ class Blocks:
     def commit(self, codes: Codes, *, file: int, stop: int, bad: int) -> None:
         """Make the next block's codes and the texts that it brought survive a kill."""
         fresh = []
-        for c, column in enumerate(codes):
-            texts = self.texts(c, self.n_texts[c], int(column.max()) + 1 if len(column) else 0)
+        for c in range(len(codes)):
+            texts = self.new_texts(c, codes)
             fresh.append(pl.DataFrame({"text": texts}).with_columns(column=pl.lit(c, pl.UInt16)))
             self.n_texts[c] += len(texts)
         with writing(self._texts_file(len(self.blocks))) as out:
             pl.concat(fresh).write_parquet(out, compression="lz4", statistics=False)
         block = Block(codes.shape[1], file, stop, bad, list(self.n_texts))
-        add_entry(self._journal, block, sync=True)
+        add_entry(self._journal, block)
         self.blocks.append(block)
 
-    def texts(self, column: int, first: int = 0, last: int | None = None) -> pl.Series:
-        """Give the texts of a column by code: all that are committed, or those of some codes."""
-        end = self.n_texts[column] if last is None else max(first, last)
-        codes = pl.Series(np.arange(first, end, dtype=np.uint32))
-        return codes.cat.to(self._types[column]).cast(pl.String)
+    def texts(self, column: int) -> pl.Series:
+        """Give the texts of a column by code, all that are committed."""
+        return self.decode(column, np.arange(self.n_texts[column], dtype=np.uint32))
+
+    def new_texts(self, column: int, codes: Codes) -> pl.Series:
+        """Give the texts up to the greatest code of the next block that are not committed yet."""
+        end = int(codes[column].max(initial=0)) + 1 if codes.size else 0
+        return self.decode(column, np.arange(self.n_texts[column], end, dtype=np.uint32))
+
+    def decode(self, column: int, codes: NDArray[np.uint32]) -> pl.Series:
+        """Give the text of each code of a column."""
+        return pl.Series(codes).cat.to(self._types[column]).cast(pl.String)
 
     def read(self, number: int, column: int | None = None) -> Codes:
         """Read a block's codes, (C, n), or those of one column, (n,)."""
@@ -186,7 +197,7 @@ def read_log(
     chunk_bytes: int,
     workers: int,
     bad_lines: int,
-    on_progress: Callable[[int, int], None],
+    on_progress: Progress,
 ) -> None:
     """Bring the blocks up to the end of the log, going on where they stop.
 
@@ -199,34 +210,38 @@ def read_log(
     bad_lines
         How many lines of another width may be left out.
     on_progress
-        Called with the file's number and the place in it (bytes, or Parquet rows).
+        Called with "reading", the bytes (or Parquet rows) read, and those of all files where they
+        are known beforehand: what a gz file unpacks to is not.
 
     Raises
     ------
     DataFileError
         For lines of another width beyond `bad_lines` and for cells that cannot be used.
     """
-    keeper = _Keeper(log, blocks, bad_lines)
-    pending: deque[tuple[int, int, Future[tuple[Rows, Codes]]]] = deque()
+    sizes = [file.path.stat().st_size for file in log.files]
+    is_plain = all(isinstance(file, TextFile) and not file.is_packed for file in log.files)
+    total = sum(sizes) if is_plain else None
+    invalid: dict[str, list[int]] = {name: [] for name in log.checks}  # codes
 
-    def keep_next() -> None:
-        file, stop, work = pending.popleft()
-        keeper.keep(file, stop, *work.result())
-        on_progress(file, stop)
+    def encode(item: tuple[int, tuple[int, Chunk]]) -> tuple[int, int, Rows, Codes]:
+        number, (file, chunk) = item
+        rows = log.files[file].parse(chunk, blocks.columns)
+        codes = blocks.encode(number, rows.cells)
+        # WHY: only line numbers are needed from here on; the cells would stay in memory.
+        return file, chunk.stop, replace(rows, cells=rows.cells.clear()), codes
 
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            chunks = _chunks(log, blocks, chunk_bytes)
-            for number, (file, chunk) in enumerate(chunks, start=len(blocks.blocks)):
-                work = pool.submit(_encode, log.files[file], blocks, number, chunk)
-                pending.append((file, chunk.stop, work))
-                while len(pending) > workers:
-                    keep_next()
-            while pending:
-                keep_next()
-        finally:
-            for _, _, work in pending:
-                work.cancel()
+    chunks = enumerate(_chunks(log, blocks, chunk_bytes), start=len(blocks.blocks))
+    for file, stop, rows, codes in work_ahead(encode, chunks, workers):
+        if rows.bad:
+            _refuse_bad_lines(log.files[file], rows, blocks, bad_lines)
+        for name, check in log.checks.items():
+            row = _find_invalid(blocks, name, check, codes, invalid[name])
+            if row is not None:
+                column = blocks.columns.index(name)
+                text = blocks.decode(column, codes[column, row : row + 1])[0]
+                raise cell_fault(log.files[file].path, rows.line_of(row), name, text, check)
+        blocks.commit(codes, file=file, stop=stop, bad=len(rows.bad))
+        on_progress("reading", sum(sizes[:file]) + stop, total)
 
 
 def _chunks(log: Log, blocks: Blocks, chunk_bytes: int) -> Iterator[tuple[int, Chunk]]:
@@ -238,53 +253,29 @@ def _chunks(log: Log, blocks: Blocks, chunk_bytes: int) -> Iterator[tuple[int, C
             yield number, chunk
 
 
-def _encode(file: File, blocks: Blocks, number: int, chunk: Chunk) -> tuple[Rows, Codes]:
-    rows = file.parse(chunk, blocks.columns)
-    codes = blocks.encode(number, rows.cells)
-    # WHY: only line numbers are needed from here on; the cells would stay in memory.
-    return replace(rows, cells=rows.cells.clear()), codes
+def _refuse_bad_lines(file: File, rows: Rows, blocks: Blocks, allowed: int) -> None:
+    n_bad = blocks.n_bad + len(rows.bad)
+    if n_bad > allowed:
+        assert isinstance(file, TextFile)
+        seen = f" ({n_bad} such lines so far)" if n_bad > 1 else ""
+        remedy = f"repair it, or allow {max(10, 2 * n_bad)} bad lines to be left out{seen}"
+        raise file.ragged(*rows.bad[0], remedy)
 
 
-class _Keeper:
-    """Commits blocks in order and refuses what cannot be used, naming the line."""
+def _find_invalid(
+    blocks: Blocks, name: str, check: Check, codes: Codes, invalid: list[int]
+) -> int | None:
+    """The first row of the next block whose text is not what it must be.
 
-    def __init__(self, log: Log, blocks: Blocks, bad_lines: int) -> None:
-        self.log, self.blocks, self.bad_lines = log, blocks, bad_lines
-        self.n_bad = sum(block.bad for block in blocks.blocks)
-        self.checks = {log.columns.index(name): check for name, check in log.checks.items()}
-        self._n_checked = {c: blocks.n_texts[c] for c in self.checks}
-        self._invalid: dict[int, list[int]] = {c: [] for c in self.checks}
-
-    def keep(self, number: int, stop: int, rows: Rows, codes: Codes) -> None:
-        file = self.log.files[number]
-        self.n_bad += len(rows.bad)
-        if self.n_bad > self.bad_lines:
-            assert isinstance(file, TextFile)
-            seen = f"{self.n_bad} such lines so far, " if self.n_bad > 1 else ""
-            allowed = max(10, 2 * self.n_bad)
-            remedy = f"{seen}repair them, or allow {allowed} bad lines to be left out"
-            raise file.ragged(*rows.bad[0], remedy)
-        for column in self.checks:
-            self._refuse_invalid(column, file.path, rows, codes[column])
-        self.blocks.commit(codes, file=number, stop=stop, bad=len(rows.bad))
-
-    def _refuse_invalid(
-        self, column: int, path: Path, rows: Rows, codes: NDArray[np.uint32]
-    ) -> None:
-        first, check = self._n_checked[column], self.checks[column]
-        last = int(codes.max(initial=0)) + 1
-        if last > first:
-            invalid = is_invalid(self.blocks.texts(column, first, last), check).arg_true()
-            self._invalid[column] += (invalid + first).to_list()
-            self._n_checked[column] = last
-        if not self._invalid[column]:
-            return
-        # WHY: an invalid text may have been met by a later block's thread; its line comes then.
-        at = np.flatnonzero(np.isin(codes, self._invalid[column]))
-        if len(at):
-            code, name = int(codes[at[0]]), self.blocks.columns[column]
-            text = self.blocks.texts(column, code, code + 1)[0]
-            raise cell_fault(path, rows.line_of(int(at[0])), name, text, check)
+    `invalid` are the codes of such texts so far: one may have been met by the thread of a later
+    block, and its row comes then.
+    """
+    column = blocks.columns.index(name)
+    fresh = blocks.new_texts(column, codes)
+    invalid += (is_invalid(fresh, check).arg_true() + blocks.n_texts[column]).to_list()
+    if not invalid:
+        return None
+    return next(iter(np.flatnonzero(np.isin(codes[column], invalid)).tolist()), None)
 
 
 # ---- parts ---------------------------------------------------------------------------------------

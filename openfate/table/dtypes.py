@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from openfate.table.frame import text_of
+from openfate.table.frame import text_of, times_of
 
 # What a cell must look like.  "01" and numbers beyond 64 bits are text: their digits are a name.
 _INTEGER = "^-?(0|[1-9][0-9]*)$"
@@ -145,12 +145,5 @@ def _times(text: pl.Series, zoned: bool) -> pl.Series:
         plain = plain.str.replace("Z$", "+00:00").str.replace("([+-][0-9]{2})([0-9]{2})$", "$1:$2")
     zone = "%:z" if zoned else ""
     formats = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", *([] if zoned else ["%Y-%m-%d"])]
-    time_zone = "UTC" if zoned else None
-    return pl.DataFrame({text.name: plain}).select(
-        pl.coalesce(
-            pl.col(text.name).str.to_datetime(
-                form + zone, time_unit="us", time_zone=time_zone, strict=False
-            )
-            for form in formats
-        )
-    )[text.name]
+    dtype = _UTC if zoned else pl.Datetime("us")
+    return times_of(plain, dtype, *(form + zone for form in formats))

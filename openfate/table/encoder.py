@@ -12,7 +12,6 @@ import json
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,12 +19,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import InputError
-from openfate.table.fields import KINDS, SMALL, Field, Kind, Value
+from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Value
 from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
 from openfate.table.schema import Schema, refuse_nameless
-
-Ids = NDArray[np.int32]
 
 _STATES = tuple(state for kind in KINDS.values() for state in kind.states)
 _HEADER = ("schema", "missing", *_STATES, "hash_key", "fitted")
@@ -502,40 +499,6 @@ class _Column(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
-    """Keys that got their ids at about the same time.
-
-    Parameters
-    ----------
-    keys
-        (n,) texts, or numbers of buckets; each once.
-    ids
-        (n,) their ids, ascending.
-    """
-
-    keys: pl.Series
-    ids: Ids
-
-    @cached_property
-    def _id_of(self) -> dict[str | int, int]:
-        return dict(zip(self.keys.to_list(), self.ids.tolist(), strict=True))
-
-    def find(self, keys: pl.Series) -> Ids:
-        """(n,) the id of each key, -1 where it is not in this layer."""
-        if len(keys) > SMALL:
-            # WHY: a million texts take a second in a dict, which also needs 150 MB, a third here.
-            new = pl.Series(self.ids, dtype=pl.Int32)
-            found = keys.replace_strict(self.keys, new, default=-1, return_dtype=pl.Int32)
-            return found.to_numpy()
-        get = self._id_of.get
-        return np.array([get(key, -1) for key in keys.to_list()], dtype=np.int32)
-
-    def __add__(self, later: Layer) -> Layer:
-        keys = pl.concat([self.keys, later.keys], rechunk=True)
-        return Layer(keys, np.concatenate([self.ids, later.ids]))
-
-
-@dataclass(frozen=True, eq=False)
 class Vocabulary:
     """The ids of one field's keys, and that of its missing cells; never changed, only added to.
 
@@ -545,7 +508,7 @@ class Vocabulary:
     Parameters
     ----------
     layers
-        Oldest first, none empty, each smaller than half of the one before.
+        Oldest first, none empty, ids ascending, each smaller than half of the one before.
     missing
         The id of a missing cell, or -1.
 
@@ -559,7 +522,7 @@ class Vocabulary:
     ([-1], 'judge')
     """
 
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[Lookup, ...] = ()
     missing: int = -1
 
     def __len__(self) -> int:
@@ -585,7 +548,7 @@ class Vocabulary:
     def add(self, keys: pl.Series, first: int, missing: bool = False) -> Vocabulary:
         """Give the ids `first`, `first` + 1, ... to new keys, and then to a missing cell."""
         ids = np.arange(first, first + len(keys), dtype=np.int32)
-        layers = [*self.layers, Layer(keys, ids)] if len(keys) else list(self.layers)
+        layers = [*self.layers, Lookup(keys, ids)] if len(keys) else list(self.layers)
         while len(layers) > 1 and 2 * len(layers[-1].ids) > len(layers[-2].ids):
             last = layers.pop()
             layers[-1] += last
@@ -672,7 +635,7 @@ class _Codec:
         odd = self.kind.find_odd(keys)
         if odd is not None:
             raise _refusal(f"field {field.name!r} cannot have the feature {odd!r}")
-        layers = (Layer(keys, ids[~is_missing]),) if len(keys) else ()
+        layers = (Lookup(keys, ids[~is_missing]),) if len(keys) else ()
         return replace(self, vocabulary=Vocabulary(layers, *missing))
 
 

@@ -6,7 +6,6 @@ piece of it.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from openfate.errors import InputError
+from openfate.errors import InputError, suggest
 
 _REFUSALS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 # Functions of SQL that look at other rows.
@@ -24,6 +23,7 @@ _OF_MANY_ROWS = re.compile(
     r"\s*\(|\bover\s*\(",
     re.IGNORECASE,
 )
+_LOOKS_AT_OTHERS = "looks at other rows; an expression speaks of one row at a time"
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -68,40 +68,37 @@ def parse(text: str, types: Mapping[str, Any], argument: str) -> Expression:
     """
     if text in types:
         return Expression(text, argument, pl.col(text), (text,), types[text])
+
+    def fault(what: str) -> InputError:
+        return InputError(f"{argument} {text}: {what}.")
+
     if many := _OF_MANY_ROWS.search(_QUOTED.sub("''", text)):
-        raise _of_many_rows(argument, text, many[0].rstrip("( "))
+        raise fault(f"{many[0].rstrip('( ')} {_LOOKS_AT_OTHERS}")
     try:
         expr = pl.sql_expr(text)
         columns = tuple(dict.fromkeys(expr.meta.root_names()))
     except _REFUSALS as error:
-        raise InputError(
-            f"{argument} {text}: not an SQL expression ({_first_line(error)}); "
-            "write it like month = 1 AND origin = 'JFK'."
-        ) from None
+        example = "write it like month = 1 AND origin = 'JFK'"
+        raise fault(f"not an SQL expression ({_first_line(error)}); {example}") from None
     for name in columns:
         if name not in types:
-            raise InputError(f"{argument} {text}: there is no column {unknown_name(name, types)}.")
+            raise fault(f"there is no column {unknown_name(name, types)}")
     if expr.meta.has_multiple_outputs():
-        raise InputError(
-            f"{argument} {text}: it may give several columns; name the one that counts."
-        )
+        raise fault("it may give several columns; name the one that counts")
     if not columns:
-        raise InputError(
-            f"{argument} {text}: it speaks of no column; name one (columns: {_listed(types)})."
-        )
+        raise fault(f"it speaks of no column; name one (columns: {_listed(types)})")
     value = pl.LazyFrame(schema=dict(types)).select(expr.alias("value"))
     try:
         (dtype,) = value.collect_schema().dtypes()
         is_of_one_row = _is_of_one_row(value)
     except pl.exceptions.StructFieldNotFoundError as error:
-        raise InputError(
-            f"{argument} {text}: there is no field {_first_line(error)!r} in that column; "
-            'a name with a dot in it is written in quotes, as in "a.b" > 1.'
-        ) from None
+        dotted = 'a name with a dot in it is written in quotes, as in "a.b" > 1'
+        what = f"there is no field {_first_line(error)!r} in that column; {dotted}"
+        raise fault(what) from None
     except _REFUSALS as error:
-        raise InputError(f"{argument} {text}: {_first_line(error)}.") from None
+        raise fault(_first_line(error)) from None
     if not is_of_one_row:
-        raise _of_many_rows(argument, text, "it")
+        raise fault(f"it {_LOOKS_AT_OTHERS}")
     return Expression(text, argument, expr, columns, dtype)
 
 
@@ -113,12 +110,6 @@ def _is_of_one_row(value: pl.LazyFrame) -> bool:
     """
     flags = pl.QueryOptFlags.none(slice_pushdown=True)
     return not value.slice(1, 1).explain(optimizations=flags).lstrip().startswith("SLICE")
-
-
-def _of_many_rows(argument: str, text: str, what: str) -> InputError:
-    return InputError(
-        f"{argument} {text}: {what} looks at other rows; an expression speaks of one row at a time."
-    )
 
 
 def condition(text: str, types: Mapping[str, Any], argument: str = "where") -> Expression:
@@ -146,9 +137,7 @@ def unknown_name(name: str, known: Mapping[str, Any]) -> str:
     >>> unknown_name("mont", {"month": 0, "day": 0})
     "'mont'; did you mean 'month'? (columns: month, day)"
     """
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{name!r}{hint} (columns: {_listed(known)})"
+    return f"{name!r}{suggest(name, known)} (columns: {_listed(known)})"
 
 
 def _listed(names: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import InputError, suggest
-from openfate.table.frame import Table, elements_of, numbers_of, text_of
+from openfate.table.frame import Table, elements_of, numbers_of, text_of, times_of
 
 Numeric = Literal["buckets", "value"]
 Ids = NDArray[np.int32]
@@ -117,6 +117,46 @@ def _as_pair(numbers: Any) -> tuple[float, float]:
 
 
 # ---- what every kind of field does ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """Which id each of some keys has.
+
+    Parameters
+    ----------
+    keys
+        (n,) texts, or numbers of buckets; each once.
+    ids
+        (n,) their ids.
+    """
+
+    keys: pl.Series
+    ids: Ids
+
+    @cached_property
+    def _id_of(self) -> dict[str | int, int]:
+        return dict(zip(self.keys.to_list(), self.ids.tolist(), strict=True))
+
+    def find(self, keys: pl.Series) -> Ids:
+        """(m,) the id of each key, -1 where it is none of these."""
+        if not len(self.ids):
+            return _no_ids(len(keys))
+        if len(keys) > SMALL:
+            # WHY: a million texts take a second in a dict, which also needs 150 MB, a third here.
+            new = pl.Series(self.ids, dtype=pl.Int32)
+            found = keys.replace_strict(self.keys, new, default=-1, return_dtype=pl.Int32)
+            return found.to_numpy(writable=True)
+        get = self._id_of.get
+        return np.array([get(key, -1) for key in keys.to_list()], dtype=np.int32)
+
+    def __add__(self, later: Lookup) -> Lookup:
+        keys = pl.concat([self.keys, later.keys], rechunk=True)
+        return Lookup(keys, np.concatenate([self.ids, later.ids]))
+
+
+def _no_ids(n_cells: int) -> Ids:
+    return np.full(n_cells, -1, dtype=np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,19 +300,8 @@ def read_texts(
         once.pop(None, None)
         distinct = pl.Series(list(once), dtype=pl.String)
     keys = distinct if hash_key is None else _hash(distinct, hash_key)
-    spread = partial(_spread_texts, text, distinct)
-    return Cells(distinct, keys, len(text) - text.null_count(), spread, row)
-
-
-def _spread_texts(text: pl.Series, distinct: pl.Series, ids: Ids) -> Ids:
-    if not len(ids):
-        return _no_ids(len(text))
-    if len(text) > SMALL:
-        new = pl.Series(ids, dtype=pl.Int32)
-        cells = text.replace_strict(distinct, new, default=-1, return_dtype=pl.Int32)
-        return np.array(cells.to_numpy(), dtype=np.int32)  # polars' own memory is read-only
-    id_of = dict(zip(distinct.to_list(), ids.tolist(), strict=True))
-    return np.array([id_of.get(text, -1) for text in text.to_list()], dtype=np.int32)
+    n_filled = len(text) - text.null_count()
+    return Cells(distinct, keys, n_filled, lambda ids: Lookup(distinct, ids).find(text), row)
 
 
 class Text(Kind):
@@ -536,10 +565,6 @@ def read_numbers(numbers: Floats, measure: Edges | Scale | None) -> Cells:
     return Cells(keys, keys, len(filled), spread, values=values)
 
 
-def _no_ids(n_cells: int) -> Ids:
-    return np.full(n_cells, -1, dtype=np.int32)
-
-
 @dataclass(frozen=True)
 class Number(Kind):
     """Each bucket is a feature, or the number itself is one, which carries a value.
@@ -700,17 +725,9 @@ class Date(Kind):
     def _parts_of_text(self, text: pl.Series) -> list[pl.Series]:
         # WHY: polars would turn "07:00+02:00" into 05:00 UTC; the wall shows 7.
         bare = text.str.strip_chars().str.replace(_ZONE, "${1}").str.replace(_T_BETWEEN, "${1} ")
-        moment = _parse(
-            bare,
-            lambda t: t.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False),
-            lambda t: t.str.to_datetime("%Y-%m-%d %H:%M", time_unit="us", strict=False),
-        )
-        date = bare.str.to_date("%Y-%m-%d", strict=False)
-        clock = _parse(
-            bare,
-            lambda t: t.str.to_time("%H:%M:%S%.f", strict=False),
-            lambda t: t.str.to_time("%H:%M", strict=False),
-        )
+        moment = times_of(bare, pl.Datetime("us"), "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M")
+        date = times_of(bare, pl.Date(), "%Y-%m-%d")
+        clock = times_of(bare, pl.Time(), "%H:%M:%S%.f", "%H:%M")
         bad = text.is_not_null() & moment.is_null() & date.is_null() & clock.is_null()
         if bad.any():
             raise InputError(
@@ -740,15 +757,6 @@ _PARTS_OF: dict[type[pl.DataType], tuple[Callable[[pl.Series], pl.Series], ...]]
     pl.Date: (_weekday, _month),
     pl.Datetime: (_hour, _weekday, _month),
 }
-
-
-def _parse(text: pl.Series, *ways: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """Parse in the first way that works, cell by cell."""
-    parsed = ways[0](text)
-    for parse in ways[1:]:
-        if parsed.null_count():
-            parsed = parsed.zip_with(parsed.is_not_null(), parse(text))
-    return parsed
 
 
 # Every kind of field; the last ones are asked first whether a column is theirs.

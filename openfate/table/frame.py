@@ -158,6 +158,23 @@ def numbers_of(column: pl.Series, field: str) -> pl.Series:
         ) from None
 
 
+def times_of(text: pl.Series, dtype: pl.Datetime | pl.Date | pl.Time, *formats: str) -> pl.Series:
+    """Read each text in the first of the formats that fits it, null where none does.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> times_of(pl.Series(["07:30", "7"]), pl.Time(), "%H:%M:%S", "%H:%M").to_list()
+    [datetime.time(7, 30), None]
+    """
+    times = pl.Series(text.name, [None], dtype=dtype).new_from_index(0, len(text))
+    for form in formats:
+        if times.null_count():
+            parsed = text.str.strptime(dtype, form, strict=False)
+            times = times.zip_with(times.is_not_null(), parsed)
+    return times
+
+
 def elements_of(column: pl.Series, field: str) -> tuple[NDArray[np.int64], pl.Series]:
     """Give the row and the value of every list element of a multivalued field that is not null.
 

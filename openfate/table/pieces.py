@@ -5,9 +5,10 @@ B rows of a batch, d fields.  Numpy alone.
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import repeat
 from operator import index
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from openfate.errors import InputError
 from openfate.seeds import checked_seed
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 Batch = tuple[NDArray[np.int32], NDArray[np.float32]]  # (B, d) ids and (B,) labels
@@ -96,48 +98,54 @@ def _batches(
         yield ids, y
 
 
+def work_ahead(
+    work: Callable[[S], T], items: Iterable[S], workers: int, n_ahead: int | None = None
+) -> Iterator[T]:
+    """Work on items in threads and give the results in order.
+
+    An exception is raised where its result would have come.  The threads end with the iterator:
+    also when it is closed, or no longer referred to, half-way.
+
+    Parameters
+    ----------
+    work, items
+        What is done, to what.
+    workers
+        The number of threads.
+    n_ahead
+        How many results may wait; by default as many as there are threads.
+
+    Examples
+    --------
+    >>> list(work_ahead(len, ["a", "bcd", "ef"], workers=2))
+    [1, 3, 2]
+    """
+    pending: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(workers, "openfate-work-ahead") as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(work, item))
+                if len(pending) > (n_ahead or workers):
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for waiting in pending:
+                waiting.cancel()
+
+
 def read_ahead(items: Iterable[T], n_ahead: int = 2) -> Iterator[T]:
     """The same items, of which a thread fetches up to `n_ahead` before they are asked for.
 
-    An exception of `items` is raised where its item would have come.  The thread ends with the
-    iterator: also when it is closed, or no longer referred to, half-way.
+    Exceptions and the end of the thread are those of `work_ahead`.
 
     Examples
     --------
     >>> list(read_ahead(range(3)))
     [0, 1, 2]
     """
-    # WHY: the thread waits with a time limit, so that it notices that nobody reads any more.
-    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(n_ahead)
-    closed = threading.Event()
-
-    def put(item: T | None, end: BaseException | None) -> None:
-        while not closed.is_set():
-            try:
-                return ready.put((item, end), timeout=0.1)
-            except queue.Full:
-                continue
-
-    def fetch() -> None:
-        try:
-            for item in items:
-                put(item, None)
-                if closed.is_set():
-                    return
-            put(None, StopIteration())
-        except BaseException as error:
-            put(None, error)
-
-    thread = threading.Thread(target=fetch, daemon=True, name="openfate-read-ahead")
-    thread.start()
-    try:
-        while True:
-            item, end = ready.get()
-            if isinstance(end, StopIteration):
-                return
-            if end is not None:
-                raise end
-            yield item  # type: ignore[misc]
-    finally:
-        closed.set()
-        thread.join()
+    rest, end = iter(items), object()
+    for item in work_ahead(lambda _: next(rest, end), repeat(None), 1, n_ahead):
+        if item is end:
+            return
+        yield item  # type: ignore[misc]

@@ -1,39 +1,65 @@
 """From raw click logs to shards of feature ids, out of core: `openfate prepare`.
 
 Three passes.  The text is read once and its cells become codes (`blocks`); the codes are counted in
-training, validation and test rows; the values get their ids (`ids`) and the shards are written
-(`shards`).  Memory holds the distinct texts and a few blocks, never the rows.  Each finished block
-and shard is kept if the process ends; manifest.json, written last, makes the data set.
+training, validation and test rows, and the values get their ids; the shards are written.  Memory
+holds the distinct texts and a few blocks, never the rows.  Each finished block and shard is kept if
+the process ends; manifest.json, written last, makes the data set.
+
+PAPER: appendix, dataset information; values seen fewer than 4 times share one feature of their
+field.  Ids of observed features come first, by field; then those of new ones, by field.  Inside a
+field the commonest comes first, equal counts go by value, and the rare values' shared feature is
+last: no order of rows or threads matters.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
+from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from openfate.errors import DataFileError, InputError
 from openfate.files import hold_folder, writing
-from openfate.table.blocks import Blocks, read_log, split_log
-from openfate.table.ids import CountOn, FieldIds, Progress, number_fields
-from openfate.table.logs import Format, Log, open_log
-from openfate.table.reader import TextFile
-from openfate.table.shards import VERSION, PreparedData, Shard, write_shards, write_vocabulary
+from openfate.table.blocks import (
+    Blocks,
+    Codes,
+    Parts,
+    Progress,
+    add_entry,
+    read_journal,
+    read_log,
+    split_log,
+)
+from openfate.table.logs import LABELS, Format, Log, Meaning, open_log, values_of
+from openfate.table.pieces import work_ahead
+from openfate.table.shards import VERSION, PreparedData, Shard
+
+CountOn = Literal["train", "all"]
+Counts = NDArray[np.uint32]  # (3, codes): in training, validation and test rows
 
 # PAPER: appendix, dataset splits; features in training, new in validation, new in test.
 PAPER_COUNTS = {
     "criteo": {"in_training": 1340248, "new_in_validation": 472023, "new_in_test": 835210},
     "avazu": {"in_training": 618411, "new_in_validation": 248614, "new_in_test": 1151000},
 }
+
+
+_COUNTED_ROWS = 1 << 20  # rows whose codes are counted together
+_COUNTS = ("train", "validation", "test")
+# WHY: later rows must not order the observed features; they order the new ones alone.
+_LATER = pl.when(pl.col("train") == 0).then(pl.col("count"))
 
 
 def prepare(
@@ -126,7 +152,7 @@ def prepare(
         with hold_folder(folder, folder.parent / f".{folder.name}.lock"):
             work = _open_folder(folder, _plan(source, settings), overwrite)
             blocks = Blocks(work / "blocks", source.columns)
-            read_log(source, blocks, size, threads, bad_lines, _on_place(source, tell))
+            read_log(source, blocks, size, threads, bad_lines, tell)
             parts = split_log(source, blocks)
             fields = number_fields(source, blocks, parts, threshold, count_on, tell)
             journal = work / "shards.jsonl"
@@ -142,7 +168,7 @@ def prepare(
                 ],
                 "target": source.target,
                 "n_rows": blocks.n_rows,
-                "n_bad_lines": sum(block.bad for block in blocks.blocks),
+                "n_bad_lines": blocks.n_bad,
                 "n_features": n_observed + sum(field.n_new for field in fields),
                 "n_observed": n_observed,
                 "report": _report(format, fields, shards),
@@ -201,17 +227,6 @@ def _clear(out: Path) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
 
 
-def _on_place(source: Log, tell: Progress) -> Callable[[int, int], None]:
-    """Progress over all files; what a gz file unpacks to is not known beforehand."""
-    sizes = [file.path.stat().st_size for file in source.files]
-    is_plain = all(isinstance(file, TextFile) and not file.is_packed for file in source.files)
-
-    def on_place(file: int, stop: int) -> None:
-        tell("reading", sum(sizes[:file]) + stop, sum(sizes) if is_plain else None)
-
-    return on_place
-
-
 def _report(format: str, fields: list[FieldIds], shards: dict[str, list[Shard]]) -> dict[str, Any]:
     n_new = sum(field.n_new for field in fields)
     in_validation = sum(field.n_new_in_validation for field in fields)
@@ -245,3 +260,325 @@ def _at_least(least: int, name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be an integer from {least} up, not {value!r}.")
     return value
+
+
+# ---- the second pass: ids ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FieldIds:
+    """The features of one field: a place among its observed (from 0 up) or new ones (-1 down).
+
+    Parameters
+    ----------
+    name, meaning
+        The field, and what its texts stand for.
+    values
+        Columns value, kind ("observed", "rare", "new"), place, count, train, validation, test.
+    lookup
+        (codes,) the place of each text of the column.
+    n_observed, n_new
+        How many features, the shared one of rare values counted once.
+    n_new_in_validation
+        How many of the new ones occur in validation rows.
+    rare
+        The place of the rare values' shared feature, or None.
+    first_observed, first_new
+        The ids of its first observed and of its first new feature.
+    """
+
+    name: str
+    meaning: Meaning
+    values: pl.DataFrame
+    lookup: NDArray[np.int32]
+    n_observed: int
+    n_new: int
+    n_new_in_validation: int
+    rare: int | None
+    first_observed: int = 0
+    first_new: int = 0
+
+    def ids(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Turn places into feature ids."""
+        ids = np.where(places >= 0, places + self.first_observed, self.first_new - 1 - places)
+        return ids.astype(np.int32)
+
+    def entry(self) -> dict[str, Any]:
+        """What the manifest says of the field: the first id and the number of its features."""
+        rare = None if self.rare is None else int(self.ids(np.array([self.rare]))[0])
+        return {
+            "name": self.name,
+            "kind": self.meaning,
+            "observed": [self.first_observed, self.n_observed],
+            "new": [self.first_new, self.n_new],
+            "rare": rare,
+        }
+
+
+def number_fields(
+    log: Log, blocks: Blocks, parts: Parts, threshold: int, count_on: CountOn, on_progress: Progress
+) -> list[FieldIds]:
+    """Count the codes of all rows, and give every value of every field its id.
+
+    Parameters
+    ----------
+    threshold
+        Values counted fewer times than this share the field's rare feature.
+    count_on
+        "train": counted on training rows; a value that they do not hold is new, from its first
+        row.  "all": counted on all rows.
+    """
+    counts = _count_codes(blocks, parts, on_progress)
+    fields = [
+        number_field(
+            name, blocks.texts(c), counts[c], log.meaning.get(name, "text"), threshold, count_on
+        )
+        for c, name in enumerate(log.fields, start=1)  # column 0 is the target
+    ]
+    observed = [*accumulate((field.n_observed for field in fields), initial=0)]
+    new = [*accumulate((field.n_new for field in fields), initial=observed[-1])]
+    if new[-1] >= 2**31:
+        raise DataFileError(
+            f"{log.path}: {new[-1]} features do not fit in 32 bits; raise the threshold, or drop a "
+            "column."
+        )
+    return [
+        replace(field, first_observed=first_observed, first_new=first_new)
+        for field, first_observed, first_new in zip(fields, observed, new, strict=False)
+    ]
+
+
+def _count_codes(blocks: Blocks, parts: Parts, on_progress: Progress) -> list[Counts]:
+    """For each column, (3, codes): how often each code is in training, validation, test rows."""
+    counts = [np.zeros((3, n), np.uint32) for n in blocks.n_texts]
+    waiting: list[list[Codes]] = [[], [], []]
+
+    def count(kind: int) -> None:
+        for c, n in enumerate(blocks.n_texts):
+            codes = np.concatenate([block[c] for block in waiting[kind]])
+            counts[c][kind] += np.bincount(codes, minlength=n).astype(np.uint32)
+        waiting[kind].clear()
+
+    done = 0
+    for number in range(len(blocks.blocks)):
+        codes, kinds = blocks.read(number), np.minimum(parts.of_block(number), 2)
+        for kind in np.unique(kinds):
+            waiting[kind].append(codes if (kinds == kind).all() else codes[:, kinds == kind])
+            # WHY: bincount walks over all codes each time, so that few great steps cost less.
+            if sum(block.shape[1] for block in waiting[kind]) > _COUNTED_ROWS:
+                count(kind)
+        done += codes.shape[1]
+        on_progress("counting", done, blocks.n_rows)
+    for kind in range(3):
+        if waiting[kind]:
+            count(kind)
+    return counts
+
+
+def number_field(
+    name: str,
+    texts: pl.Series,
+    counts: Counts,
+    meaning: Meaning = "text",
+    threshold: int = 4,
+    count_on: CountOn = "train",
+) -> FieldIds:
+    """Number the values of one field.
+
+    Parameters
+    ----------
+    texts
+        (codes,) the distinct texts of the column.
+    counts
+        (3, codes) how often each occurs in training, validation and test rows.
+    meaning
+        What the texts stand for.
+    threshold, count_on
+        As in `number_fields`.
+
+    Examples
+    --------
+    >>> counts = np.array([[9, 1, 2, 0], [0, 0, 0, 1], [0, 0, 0, 0]], np.uint32)
+    >>> ids = number_field("city", pl.Series(["a", "b", "c", "d"]), counts)
+    >>> ids.lookup.tolist(), ids.n_observed, ids.n_new, ids.rare
+    ([0, 1, 1, -1], 2, 1, 1)
+    """
+    seen = pl.DataFrame(
+        {
+            "code": np.arange(len(texts), dtype=np.uint32),
+            "value": values_of(texts, meaning),
+            **{part: counts[i].astype(np.int64) for i, part in enumerate(_COUNTS)},
+        }
+    ).filter(pl.sum_horizontal(_COUNTS) > 0)
+    values = (
+        seen.group_by("value")
+        .agg(pl.col(_COUNTS).sum())
+        .with_columns(count=pl.sum_horizontal(_COUNTS))
+        .with_columns(kind=_kind(threshold, count_on))
+        .sort("train", _LATER, "value", descending=[True, True, False], nulls_last=True)
+    )
+    kind = values["kind"].to_numpy()
+    is_observed, is_new, is_rare = (kind == name for name in ("observed", "new", "rare"))
+    n_observed, n_new = int(is_observed.sum()), int(is_new.sum())
+    place = np.zeros(len(values), np.int32)
+    place[is_observed] = np.arange(n_observed)
+    place[is_new] = -1 - np.arange(n_new)
+    rare = None
+    if is_rare.any():
+        # Counted on all rows, the rare values of a field may all be later than training.
+        in_training = bool((values["train"].to_numpy()[is_rare] > 0).any())
+        rare = n_observed if in_training else -1 - n_new
+        place[is_rare] = rare
+        n_observed, n_new = n_observed + in_training, n_new + (not in_training)
+    values = values.with_columns(place=pl.Series(place))
+    fresh = values.filter((pl.col("place") < 0) & (pl.col("validation") > 0))
+    placed = seen.join(values.select("value", "place"), on="value", nulls_equal=True)
+    lookup = np.zeros(len(texts), np.int32)
+    lookup[placed["code"].to_numpy()] = placed["place"].to_numpy()
+    n_fresh = fresh["place"].n_unique()
+    return FieldIds(name, meaning, values, lookup, n_observed, n_new, n_fresh, rare)
+
+
+def _kind(threshold: int, count_on: CountOn) -> pl.Expr:
+    train, count = pl.col("train"), pl.col("count")
+    if count_on == "train":
+        kind = pl.when(train == 0).then(pl.lit("new"))
+        return kind.when(train < threshold).then(pl.lit("rare")).otherwise(pl.lit("observed"))
+    # REFERENCE: the released code counts on the whole file, so that a test row decides whether
+    # a value of the training rows is rare; test_prepare.py shows the difference.
+    kind = pl.when(count < threshold).then(pl.lit("rare"))
+    return kind.when(train == 0).then(pl.lit("new")).otherwise(pl.lit("observed"))
+
+
+# ---- the third pass: shards ---------------------------------------------------------------------
+
+
+def write_shards(
+    out: Path,
+    journal: Path,
+    parts: Parts,
+    ids: Sequence[FieldIds],
+    shard_rows: int,
+    workers: int,
+    on_progress: Progress,
+) -> dict[str, list[Shard]]:
+    """Write the shards that `journal` does not name yet; returns all of them by part."""
+    writer = _Writer(out, journal, parts, ids)
+    rows = writer.held.sum(0).tolist()
+    pieces = [
+        _Piece(part, f"shards/{name}-{number:05}.parquet", first, min(first + shard_rows, n))
+        for part, (name, n) in enumerate(zip(parts.names, rows, strict=True))
+        for number, first in enumerate(range(0, n, shard_rows))
+    ]
+    shards: dict[str, list[Shard]] = {name: [] for name in parts.names}
+    done = 0
+    for piece, shard in zip(pieces, work_ahead(writer.write, pieces, workers), strict=True):
+        if shard.file not in writer.kept:
+            add_entry(journal, shard)
+        shards[parts.names[piece.part]].append(shard)
+        done += shard.rows
+        on_progress("writing", done, parts.blocks.n_rows)
+    return shards
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Rows first to last of a part, which become one shard."""
+
+    part: int
+    file: str
+    first: int
+    last: int
+
+
+class _Writer:
+    """Turns codes into ids and labels, a shard at a time; threads may share it."""
+
+    def __init__(self, out: Path, journal: Path, parts: Parts, ids: Sequence[FieldIds]) -> None:
+        self.out, self.parts, self.blocks = out, parts, parts.blocks
+        labels = [LABELS.get(text, -1) for text in self.blocks.texts(0)]
+        # (codes,) the label or the feature id, in the order of the blocks' columns
+        self.tables: list[NDArray[Any]] = [
+            np.array(labels, np.int8),
+            *(field.ids(field.lookup) for field in ids),
+        ]
+        self.n_observed = sum(field.n_observed for field in ids)
+        self.held = np.array(
+            [
+                np.bincount(parts.of_block(number), minlength=len(parts.names))
+                for number in range(len(self.blocks.blocks))
+            ]
+        )  # (blocks, parts)
+        found = [Shard(**entry) for entry in read_journal(journal)]
+        self.kept = {shard.file: shard for shard in found if self._is_whole(shard)}
+
+    def _is_whole(self, shard: Shard) -> bool:
+        path = self.out / shard.file
+        return path.is_file() and path.stat().st_size == shard.bytes
+
+    def write(self, piece: _Piece) -> Shard:
+        """Write a shard that an interrupted run did not finish."""
+        if piece.file in self.kept:
+            return self.kept[piece.file]
+        columns = [
+            pl.Series(name, table[column])
+            for name, table, column in zip(
+                self.blocks.columns, self.tables, self._gather(piece), strict=False
+            )
+        ]
+        frame = pl.DataFrame([*columns[1:], columns[0]])
+        content = BytesIO()
+        # WHY: zstd at level 1 writes three times as fast as the default for files 2 % larger.
+        frame.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
+        data = content.getbuffer()
+        with writing(self.out / piece.file) as file:
+            file.write(data)
+        new_cells = sum(int((column >= self.n_observed).sum()) for column in columns[1:])
+        clicks, digest = int(columns[0].cast(pl.Int64).sum()), hashlib.sha256(data).hexdigest()
+        return Shard(piece.file, len(frame), clicks, new_cells, len(data), digest)
+
+    def _gather(self, piece: _Piece) -> Codes:
+        """Collect the codes of a piece's rows from the blocks that hold them."""
+        held = self.held[:, piece.part]
+        ends = np.cumsum(held)
+        found = []
+        for number in range(
+            int(np.searchsorted(ends, piece.first, side="right")),
+            int(np.searchsorted(ends, piece.last, side="left")) + 1,
+        ):
+            if not held[number]:
+                continue
+            codes, before = self.blocks.read(number), int(ends[number] - held[number])
+            if held[number] < codes.shape[1]:
+                codes = codes[:, self.parts.of_block(number) == piece.part]
+            found.append(codes[:, max(piece.first - before, 0) : piece.last - before])
+        return np.concatenate(found, axis=1)
+
+
+def write_vocabulary(out: Path, work: Path, ids: Sequence[FieldIds]) -> dict[str, object]:
+    """Write every value with its id and counts; returns what the manifest keeps of the file."""
+    files = []
+    for number, field in enumerate(ids):
+        table = field.values.select(
+            pl.lit(field.name).alias("field"),
+            "value",
+            pl.Series("id", field.ids(field.values["place"].to_numpy())),
+            *("kind", "count", "train", "validation", "test"),
+        )
+        files.append(work / f"vocabulary-{number:05}.parquet")
+        _save(files[-1], table.lazy(), "lz4")
+    path = out / "vocabulary.parquet"
+    # WHY: the table of all fields may be as large as the texts in memory; it is streamed.
+    _save(path, pl.scan_parquet(files), "zstd")
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest}
+
+
+def _save(path: Path, frame: pl.LazyFrame, compression: Literal["lz4", "zstd"]) -> None:
+    try:
+        with writing(path) as file:
+            frame.sink_parquet(file, compression=compression, row_group_size=1 << 18)
+    except pl.exceptions.PolarsError as error:  # a full disk, in polars' words
+        reason = str(error).splitlines()[0]
+        raise DataFileError(f"{path}: cannot be written ({reason}).") from None

@@ -1,4 +1,4 @@
-"""Prepared data: shards of feature ids on disk, written once, read in batches, resumable.
+"""Prepared data: shards of feature ids on disk, read in batches; `preparation` writes them.
 
 The folder holds manifest.json (written last: without it there is no data set), vocabulary.parquet
 and shards/PART-NNNNN.parquet with one int32 column of ids for each field, and the label.
@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import DataFileError, InputError
-from openfate.files import writing
 from openfate.records import Between, Shape, read_record
-from openfate.table.blocks import Codes, Parts, add_entry, read_journal
-from openfate.table.ids import FieldIds, Progress
-from openfate.table.logs import LABELS
 from openfate.table.pieces import Batch, batches_of, read_ahead
 
 VERSION = 1
@@ -45,10 +40,8 @@ class Shard:
 
 
 # What is relied on in a manifest.
-_COUNT = Between(0)
 _SHARD: Shape = {
-    **{"file": str, "rows": _COUNT, "clicks": _COUNT, "new_cells": _COUNT, "bytes": _COUNT},
-    "sha256": str,
+    **{field.name: str if field.type == "str" else Between(0) for field in fields(Shard)},
     re.compile("|".join(field.name for field in fields(Shard))): object,  # and nothing else
 }
 _MANIFEST = {
@@ -216,142 +209,3 @@ def _shape(content: Any) -> Shape:
     """What is relied on; of another version, that it is another."""
     is_ours = isinstance(content, dict) and content.get("version") == VERSION
     return _MANIFEST if is_ours else {"version": Between(VERSION, VERSION)}
-
-
-# ---- writing -----------------------------------------------------------------------------------
-
-
-def write_shards(
-    out: Path,
-    journal: Path,
-    parts: Parts,
-    ids: Sequence[FieldIds],
-    shard_rows: int,
-    workers: int,
-    on_progress: Progress,
-) -> dict[str, list[Shard]]:
-    """Write the shards that `journal` does not name yet; returns all of them by part."""
-    writer = _Writer(out, journal, parts, ids)
-    rows = writer.held.sum(0).tolist()
-    pieces = [
-        _Piece(part, f"shards/{name}-{number:05}.parquet", first, min(first + shard_rows, n))
-        for part, (name, n) in enumerate(zip(parts.names, rows, strict=True))
-        for number, first in enumerate(range(0, n, shard_rows))
-    ]
-    shards: dict[str, list[Shard]] = {name: [] for name in parts.names}
-    done = 0
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for piece, shard in zip(pieces, pool.map(writer.write, pieces), strict=True):
-                if shard.file not in writer.kept:
-                    add_entry(journal, shard)
-                shards[parts.names[piece.part]].append(shard)
-                done += shard.rows
-                on_progress("writing", done, parts.blocks.n_rows)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-    return shards
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Rows first to last of a part, which become one shard."""
-
-    part: int
-    file: str
-    first: int
-    last: int
-
-
-class _Writer:
-    """Turns codes into ids and labels, a shard at a time; threads may share it."""
-
-    def __init__(self, out: Path, journal: Path, parts: Parts, ids: Sequence[FieldIds]) -> None:
-        self.out, self.parts, self.blocks = out, parts, parts.blocks
-        labels = [LABELS.get(text, -1) for text in self.blocks.texts(0)]
-        # (codes,) the label or the feature id, in the order of the blocks' columns
-        self.tables: list[NDArray[Any]] = [
-            np.array(labels, np.int8),
-            *(field.ids(field.lookup) for field in ids),
-        ]
-        self.n_observed = sum(field.n_observed for field in ids)
-        self.held = np.array(
-            [
-                np.bincount(parts.of_block(number), minlength=len(parts.names))
-                for number in range(len(self.blocks.blocks))
-            ]
-        )  # (blocks, parts)
-        found = [Shard(**entry) for entry in read_journal(journal)]
-        self.kept = {shard.file: shard for shard in found if self._is_whole(shard)}
-
-    def _is_whole(self, shard: Shard) -> bool:
-        path = self.out / shard.file
-        return path.is_file() and path.stat().st_size == shard.bytes
-
-    def write(self, piece: _Piece) -> Shard:
-        """Write a shard that an interrupted run did not finish."""
-        if piece.file in self.kept:
-            return self.kept[piece.file]
-        columns = [
-            pl.Series(name, table[column])
-            for name, table, column in zip(
-                self.blocks.columns, self.tables, self._gather(piece), strict=False
-            )
-        ]
-        frame = pl.DataFrame([*columns[1:], columns[0]])
-        content = BytesIO()
-        # WHY: zstd at level 1 writes three times as fast as the default for files 2 % larger.
-        frame.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
-        data = content.getbuffer()
-        with writing(self.out / piece.file) as file:
-            file.write(data)
-        new_cells = sum(int((column >= self.n_observed).sum()) for column in columns[1:])
-        clicks, digest = int(columns[0].cast(pl.Int64).sum()), hashlib.sha256(data).hexdigest()
-        return Shard(piece.file, len(frame), clicks, new_cells, len(data), digest)
-
-    def _gather(self, piece: _Piece) -> Codes:
-        """Collect the codes of a piece's rows from the blocks that hold them."""
-        held = self.held[:, piece.part]
-        ends = np.cumsum(held)
-        found = []
-        for number in range(
-            int(np.searchsorted(ends, piece.first, side="right")),
-            int(np.searchsorted(ends, piece.last, side="left")) + 1,
-        ):
-            if not held[number]:
-                continue
-            codes, before = self.blocks.read(number), int(ends[number] - held[number])
-            if held[number] < codes.shape[1]:
-                codes = codes[:, self.parts.of_block(number) == piece.part]
-            found.append(codes[:, max(piece.first - before, 0) : piece.last - before])
-        return np.concatenate(found, axis=1)
-
-
-def write_vocabulary(out: Path, work: Path, ids: Sequence[FieldIds]) -> dict[str, object]:
-    """Write every value with its id and counts; returns what the manifest keeps of the file."""
-    files = []
-    for number, field in enumerate(ids):
-        table = field.values.select(
-            pl.lit(field.name).alias("field"),
-            "value",
-            pl.Series("id", field.ids(field.values["place"].to_numpy())),
-            *("kind", "count", "train", "validation", "test"),
-        )
-        files.append(work / f"vocabulary-{number:05}.parquet")
-        _save(files[-1], table.lazy(), "lz4")
-    path = out / "vocabulary.parquet"
-    # WHY: the table of all fields may be as large as the texts in memory; it is streamed.
-    _save(path, pl.scan_parquet(files), "zstd")
-    with path.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest}
-
-
-def _save(path: Path, frame: pl.LazyFrame, compression: Literal["lz4", "zstd"]) -> None:
-    try:
-        with writing(path) as file:
-            frame.sink_parquet(file, compression=compression, row_group_size=1 << 18)
-    except pl.exceptions.PolarsError as error:  # a full disk, in polars' words
-        reason = str(error).splitlines()[0]
-        raise DataFileError(f"{path}: cannot be written ({reason}).") from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openfate._lazy import lazy_names
+from openfate._lazy import lazy_names, read_homes
 
 if TYPE_CHECKING:
     from openfate_lab.data.datasets import LOGS, NAMES, SOURCES, Dataset, find, load
@@ -37,15 +37,4 @@ __all__ = [
     "write_raw_criteo",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "openfate_lab.data.datasets": "LOGS NAMES SOURCES Dataset find load",
-        "openfate_lab.data.download": "fetch",
-        "openfate_lab.data.log_samples": "DAY",
-        "openfate_lab.data.source": "Source",
-        "openfate_lab.data.split": "Split split_features split_fields split_rows",
-        "openfate_lab.data.synthetic": "BLOCK_ROWS SyntheticStream",
-        "openfate_lab.data.synthetic_raw": "write_raw_criteo",
-    },
-)
+__getattr__, __dir__ = lazy_names(__name__, read_homes(__file__))

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from openfate.errors import InputError
 from openfate.table import Encoder, Field, Schema, fields, read_table
-from openfate.table import encoder as encoder_module
 from openfate.table.encoder import Unseen
 
 SCHEMA = Schema(
@@ -201,7 +200,6 @@ def test_few_and_many_cells_take_ways_that_agree(batches, small):
             usual = usual.grow_copy(frame)
         expected = [usual.encode(frame).ids.tolist() for frame in frames]
         patch.setattr(fields, "SMALL", small)
-        patch.setattr(encoder_module, "SMALL", small)
         for frame in frames:
             other = other.grow_copy(frame)
         assert parts(other) == parts(usual)

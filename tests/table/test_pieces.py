@@ -35,7 +35,7 @@ def test_items_are_fetched_before_they_are_asked_for_but_not_too_many():
 
 
 def readers() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name == "openfate-read-ahead"]
+    return [t for t in threading.enumerate() if t.name.startswith("openfate-work-ahead")]
 
 
 def test_the_thread_ends_when_the_reader_leaves_half_way():
