@@ -125,8 +125,9 @@ def _make(module: str, name: str) -> Any:
         if package not in sys.stdlib_module_names:
             return _Foreign(name, (), {})
     _strip(node)
-    words = {word.id for word in ast.walk(node) if isinstance(word, ast.Name)} - {name}
-    scope = {word: _make(module, word) for word in words & statements.keys()}
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    loaded = {part.id for part in names if isinstance(part.ctx, ast.Load)}
+    scope = {other: _make(module, other) for other in (loaded & statements.keys()) - {name}}
     try:
         code = ast.fix_missing_locations(ast.Module([node], type_ignores=[]))
         exec(compile(code, module, "exec", dont_inherit=True), scope)  # annotations as types
