@@ -96,6 +96,8 @@ def nearest(bank: FeatureBank, field: str, value: str | float | None, k: int = 5
         Its id, whether it is new, its number of rows, its neighbours (of a network), and its
         effect: the change of the outputs of an average row that gets the feature.
     """
+    if k < 0:
+        raise InputError(f"k={k}: choose an integer from 0 up.")
     with bank.lock:
         feature = bank.encoder.find(field, value)
         if feature is None:

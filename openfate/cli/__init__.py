@@ -86,11 +86,15 @@ def _load_later(name: str, left: str | None) -> Callable[..., None]:
     signature = read_signature(f"{module}:{name}")
     if name == "fit":
         classifier, regressor = (
-            read_signature(f"openfate.estimators:{estimator}", _BY_HAND)
+            read_signature(f"openfate.estimators:{estimator}")
             for estimator in ("FATEClassifier", "FATERegressor")
         )
         # The classifier's docstring says more of what they share.
-        both = {p.name: p for p in (*regressor.parameters, *classifier.parameters)}
+        both = {
+            p.name: p
+            for p in (*regressor.parameters, *classifier.parameters)
+            if p.name not in _BY_HAND
+        }
         signature = replace(signature, parameters=(*signature.parameters, *both.values()))
 
     def run(**values: Any) -> Answer:

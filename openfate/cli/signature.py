@@ -1,20 +1,17 @@
 """Signatures: the parameters of a function or a class, with the help that its docstring gives.
 
-They are read from the source, and nothing is imported, for `--help` must not wait for torch.  Names
-in annotations and defaults are looked up in the source too, from module to module.
+They are read from the source, and no module is imported, for `--help` must not wait for torch: of
+the source only the heads of functions, the fields of classes and the constants they need are run.
 """
 
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -31,8 +28,6 @@ class Parameter:
 
     Parameters
     ----------
-    type
-        The annotation, evaluated; `object` where it names something of another package.
     positional
         Whether a function takes it without its name.
     """
@@ -54,16 +49,11 @@ class Signature:
 
 
 @cache
-def read_signature(where: str, skip: tuple[str, ...] = ()) -> Signature:
+def read_signature(where: str) -> Signature:
     """Read the signature of "module:Class" or "module:function" without importing the module.
 
-    A class has the parameters of its `__init__`, or the fields of a dataclass after those of its
-    bases.  Help is the entry of the docstring, or the text of ``Annotated[T, "text"]``.
-
-    Parameters
-    ----------
-    skip
-        Parameters to leave out.
+    A class has the parameters of its `__init__`, or the fields of a dataclass.  Help is the entry
+    of the docstring, or of a base's, or the text of ``Annotated[T, "text"]``.
 
     Examples
     --------
@@ -72,21 +62,23 @@ def read_signature(where: str, skip: tuple[str, ...] = ()) -> Signature:
     ('ignore', 'Known fields that are not among the columns: "ignore" | "warn" | "error".')
     """
     module, _, name = where.partition(":")
-    home, node = _find(module, name)
-    summary, helps = _split_docstring(ast.get_docstring(node) or "")
+    head = _make(module, name)
+    summary, helps = "", dict[str, str]()
+    for part in reversed(head.__mro__ if inspect.isclass(head) else [head]):
+        summary, own = _split_docstring(inspect.cleandoc(part.__doc__ or ""))
+        helps |= own
+    fields = getattr(head, "__dataclass_fields__", {})
     found = []
-    for argument, (source, hint, default, positional) in _parameters(home, node, helps).items():
-        if argument in skip:
+    for argument in inspect.signature(head).parameters.values():
+        if argument.kind is argument.VAR_KEYWORD:
             continue
-        value = REQUIRED if default is None else _evaluate(source, default)
-        if isinstance(value, dataclasses.Field):
-            factory, value = value.default_factory, value.default
-            value = value if factory is dataclasses.MISSING else factory()
-            value = REQUIRED if value is dataclasses.MISSING else value
-        kind, text = _evaluate(source, hint, object), helps.get(argument, "")
+        kind, text, default = argument.annotation, helps.get(argument.name, ""), argument.default
         if get_origin(kind) is Annotated:
             kind, text = get_args(kind)
-        found.append(Parameter(argument, kind, value, text, positional))
+        if argument.name in fields and callable(fields[argument.name].default_factory):
+            default = fields[argument.name].default_factory()
+        positional = argument.kind is not argument.KEYWORD_ONLY and not inspect.isclass(head)
+        found.append(Parameter(argument.name, kind, default, text, positional))
     return Signature(name, summary, tuple(found))
 
 
@@ -102,87 +94,85 @@ def _split_docstring(docstring: str) -> tuple[str, dict[str, str]]:
     return summary.strip(), helps
 
 
-_Unevaluated = tuple[
-    str, ast.expr, ast.expr | None, bool
-]  # module, annotation, default, positional
+# ---- source of which only heads are run ----------------------------------------------------------
 
 
-def _parameters(module: str, node: Any, helps: dict[str, str]) -> dict[str, _Unevaluated]:
-    """The parameters of a class or a function; `helps` gains what bases say of theirs."""
-    if isinstance(node, ast.FunctionDef):
-        return _arguments(module, node.args)
-    for statement in node.body:
-        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
-            found = _arguments(module, statement.args)
-            return {name: (*found[name][:3], False) for name in list(found) if name != "self"}
-    found = {}
-    for base in reversed(node.bases):
-        if isinstance(base, ast.Name) and (there := _find(module, base.id, None)):
-            inherited = _split_docstring(ast.get_docstring(there[1]) or "")[1]
-            found |= _parameters(there[0], there[1], inherited)
-            helps |= inherited | helps
-    if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
-        for statement in node.body:
-            match statement:
-                case ast.AnnAssign(target=ast.Name(id=name), annotation=hint, value=default):
-                    if not ast.unparse(hint).startswith("ClassVar"):
-                        found[name] = (module, hint, default, False)
-    return found
+class _Foreign(type):
+    """The type of names of other packages, which annotations may mention."""
 
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
 
-def _arguments(module: str, arguments: ast.arguments) -> dict[str, _Unevaluated]:
-    plain = [*arguments.posonlyargs, *arguments.args]
-    without = [None] * (len(plain) - len(arguments.defaults))
-    defaults = [*without, *arguments.defaults, *arguments.kw_defaults]
-    return {
-        argument.arg: (module, argument.annotation or ast.Name("object"), default, at < len(plain))
-        for at, (argument, default) in enumerate(
-            zip([*plain, *arguments.kwonlyargs], defaults, strict=True)
-        )
-    }
-
-
-# ---- source that is not run ----------------------------------------------------------------------
-
-
-def _find(module: str, name: str, *default: Any) -> Any:
-    """The module that defines a name, and the statement; names of other packages are not found."""
-    node = _names(module).get(name)
-    if isinstance(node, tuple):
-        home, there = node
-        ours = (module.partition(".")[0], __name__.partition(".")[0])
-        if there is not None and home.partition(".")[0] in ours:
-            return _find(home, there, *default)
-    elif node is not None:
-        return module, node
-    if default:
-        return default[0]
-    raise TypeError(f"{module} does not define {name}.")
+    def __getitem__(cls, key: Any) -> Any:
+        return cls
 
 
 @cache
-def _names(module: str) -> dict[str, Any]:
-    """The names of a module: a statement each, or the module and the name that are imported."""
-    found: dict[str, Any] = {}
-    for node in _statements(ast.parse(_path(module).read_text(encoding="utf-8")).body):
-        match node:
-            case ast.Import(names=names):
-                found |= {n.asname or n.name.partition(".")[0]: (n.name, None) for n in names}
-            case ast.ImportFrom(module=home, names=names):
-                found |= {n.asname or n.name: (home, n.name) for n in names}
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-                found[name] = node
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                found[name] = node
+def _make(module: str, name: str) -> Any:
+    """Make what a name of a module stands for: run its statement with the names that it needs."""
+    statements = _statements(module)
+    if name not in statements:
+        raise TypeError(f"{module} does not define {name}.")
+    node = statements[name]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        alias = next(alias for alias in node.names if name in (alias.asname, alias.name))
+        home = getattr(node, "module", None) or alias.name
+        package = home.partition(".")[0]
+        if package in (module.partition(".")[0], __name__.partition(".")[0]):
+            return _make(home, alias.name)
+        if package not in sys.stdlib_module_names:
+            return _Foreign(name, (), {})
+    _strip(node)
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    loaded = {part.id for part in names if isinstance(part.ctx, ast.Load)}
+    scope = {other: _make(module, other) for other in (loaded & statements.keys()) - {name}}
+    try:
+        code = ast.fix_missing_locations(ast.Module([node], type_ignores=[]))
+        exec(compile(code, module, "exec", dont_inherit=True), scope)  # annotations as types
+    except (AttributeError, NameError) as error:
+        raise TypeError(
+            f"{module}: {ast.unparse(node)} cannot be read without importing the module "
+            f"({error}); write it as a literal."
+        ) from None
+    return scope[name]
+
+
+def _strip(node: ast.stmt) -> None:
+    """Leave of a function its head, of a class its `__init__` and its fields; docstrings stay."""
+    if isinstance(node, ast.FunctionDef):
+        docstring = ast.get_docstring(node)
+        node.body, node.decorator_list, node.returns = [ast.Expr(ast.Constant(docstring))], [], None
+    elif isinstance(node, ast.ClassDef):
+        marks = [mark for mark in node.decorator_list if "dataclass" in ast.unparse(mark)]
+        body: list[ast.stmt] = [ast.Expr(ast.Constant(ast.get_docstring(node)))]
+        for part in node.body:
+            if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+                _strip(part)
+                body.append(part)
+            elif marks and isinstance(part, ast.AnnAssign):
+                if not ast.unparse(part.annotation).startswith("ClassVar"):
+                    body.append(part)
+        node.body, node.decorator_list = body, marks
+
+
+@cache
+def _statements(module: str) -> dict[str, ast.stmt]:
+    """The statements that give a module its names, those under `if TYPE_CHECKING` too."""
+    found: dict[str, ast.stmt] = {}
+    for top in ast.parse(_path(module).read_text(encoding="utf-8")).body:
+        for node in (top, *(top.body if isinstance(top, ast.If) else ())):
+            match node:
+                case ast.Import(names=names) | ast.ImportFrom(names=names):
+                    found |= dict.fromkeys((n.asname or n.name for n in names), node)
+                case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                    found[name] = node
+                case ast.Assign(targets=targets):
+                    found |= {t.id: node for t in targets if isinstance(t, ast.Name)}
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
+                    found[name] = node
     return found
-
-
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those under `if TYPE_CHECKING` too."""
-    for node in body:
-        yield node
-        if isinstance(node, ast.If):
-            yield from _statements(node.body)
 
 
 def _path(module: str) -> Path:
@@ -193,32 +183,3 @@ def _path(module: str) -> Path:
         raise TypeError(f"there is no package {top}.")
     path = Path(spec.origin).parent.joinpath(*inner)
     return path / "__init__.py" if path.is_dir() else path.with_name(f"{path.name}.py")
-
-
-def _evaluate(module: str, node: ast.expr, *default: Any) -> Any:
-    code = compile(ast.fix_missing_locations(ast.Expression(node)), module, "eval")
-    try:
-        return eval(code, {}, _Namespace(module))
-    except (AttributeError, NameError, TypeError) as error:
-        if default:
-            return default[0]
-        raise TypeError(
-            f"{module}: {ast.unparse(node)} cannot be read without importing the module "
-            f"({error}); write it as a literal."
-        ) from None
-
-
-class _Namespace(dict[str, Any]):
-    """The names of a module, each evaluated when an expression asks for it."""
-
-    def __init__(self, module: str) -> None:
-        self.module = module
-
-    def __missing__(self, name: str) -> Any:
-        node = _names(self.module)[name]  # KeyError: a builtin
-        if isinstance(node, tuple) and node[0].partition(".")[0] in sys.stdlib_module_names:
-            there = import_module(node[0])
-            return there if node[1] is None else getattr(there, node[1])
-        module, node = _find(self.module, name, (self.module, None))
-        value = getattr(node, "value", None)  # of an assignment
-        return object if value is None else _evaluate(module, value)
