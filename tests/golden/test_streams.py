@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import torch
 from frozen import differences
 
+from openfate.estimators.networks import make_model
 from openfate.estimators.target import read_classes
 from openfate.estimators.target import split_rows as spare_rows
 from openfate.graph import Bipartite
@@ -31,7 +33,6 @@ from openfate.training import (
     drop_edges,
     k_shot,
     n_fold,
-    train_ensemble,
 )
 from openfate.training.loop import _Run
 from openfate.training.masking import leave_out
@@ -149,11 +150,11 @@ def masks_of_run(**settings: Any) -> Any:
 
 def member() -> Any:
     """The order of a plain network's rows, the cells that it drops, and its start."""
-    settings = Settings.plain(loss="squared_error", lr=0.0, epochs=1)
-    (model,), _ = train_ensemble(
-        lambda: MLP(4, 1), rows(), np.arange(50.0), settings, n_members=1, seed=5
-    )
-    run = _Run(model, settings, 5, torch.device("cpu"))
+    options = {"backbone": "mlp", "pool": "sum", "width": 4, "hidden": (8, 8)}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        model = make_model(SimpleNamespace(strategy="auto", **options), 20, 1, np.arange(20))
+    run = _Run(model, Settings.plain(loss="squared_error"), 5, torch.device("cpu"))
     run.set_table(rows(), np.arange(50.0), None, None, None)
     order = [run.source.order_rng.permutation(50) for _ in range(2)]
     drawn = torch.randint(1000, (8,), generator=run.engine.mask_rng)
