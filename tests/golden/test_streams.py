@@ -34,8 +34,8 @@ from openfate.training import (
     k_shot,
     n_fold,
 )
-from openfate.training.loop import _Run
 from openfate.training.masking import leave_out
+from openfate.training.sources import TableSource
 from openfate_lab.data import SyntheticStream, load, split_features, split_fields, split_rows
 from openfate_lab.experiments.uci_methods import make_split
 
@@ -124,24 +124,27 @@ def weights(make: Callable[[], FATE]) -> Any:
     return {name: real(array) for name, array in model.state_dict().items()}
 
 
-def run_of(**settings: Any) -> _Run:
-    """A run whose targets are the rows' numbers."""
+def source_of(**settings: Any) -> TableSource:
+    """A table whose targets are the rows' numbers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         model = FATE(20, MLP(4, 1), GraphSAGE(4))
-    run = _Run(model, Settings(loss="squared_error", **settings), 5, torch.device("cpu"))
-    run.set_table(rows(), np.arange(50.0), None, np.arange(20) // 2, None)
-    return run
+    return make_source(model, Settings(loss="squared_error", **settings), np.arange(20) // 2)
+
+
+def make_source(model: FATE, settings: Settings, field_of: Any = None) -> TableSource:
+    table = rows(), np.arange(50.0), None, field_of, None
+    return TableSource(model, settings, 5, torch.device("cpu"), *table)
 
 
 def order_of_batches() -> Any:
-    run = run_of(batch_size=16, epochs=2)
-    return whole(*(b.y for _, batches in run.source.steps(run.engine, 1, 0) for b in batches))
+    source = source_of(batch_size=16, epochs=2)
+    return whole(*(b.y for _, batches in source.steps(1, 0) for b in batches))
 
 
 def masks_of_run(**settings: Any) -> Any:
-    run = run_of(**settings)
-    engine, batch = run.engine, run.source.whole
+    source = source_of(**settings)
+    engine, batch = source.engine, source.whole
     masks = [engine._masks(batch) for _ in range(2)]
     edges = [engine.draw_edges(batch.X, 0.5) for _ in range(2)]
     degrees = [part for each in edges for part in _parts(each.to_rows)]
@@ -154,10 +157,9 @@ def member() -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         model = make_model(SimpleNamespace(strategy="auto", **options), 20, 1, np.arange(20))
-    run = _Run(model, Settings.plain(loss="squared_error"), 5, torch.device("cpu"))
-    run.set_table(rows(), np.arange(50.0), None, None, None)
-    order = [run.source.order_rng.permutation(50) for _ in range(2)]
-    drawn = torch.randint(1000, (8,), generator=run.engine.mask_rng)
+    source = make_source(model, Settings.plain(loss="squared_error"))
+    order = [source.order_rng.permutation(50) for _ in range(2)]
+    drawn = torch.randint(1000, (8,), generator=source.engine.mask_rng)
     return {**whole(*order, drawn), "W": real(model.W.detach())}
 
 
