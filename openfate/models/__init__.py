@@ -1,7 +1,6 @@
 """y = h(x; phi, W_hat), W_hat = g(W, X; omega): backbones, extrapolators, FATE."""
 
 from openfate.models.backbone import MLP, Backbone, Pool
-from openfate.models.baselines import average, knn, pooling
 from openfate.models.context import ContextMap
 from openfate.models.extrapolator import GCN, SGC, GraphSAGE
 from openfate.models.fate import FATE, field_means
@@ -32,10 +31,7 @@ __all__ = [
     "RunningFATE",
     "Sums",
     "WideDeep",
-    "average",
     "field_means",
-    "knn",
     "make_backbone",
-    "pooling",
     "with_fields",
 ]

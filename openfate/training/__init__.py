@@ -3,7 +3,6 @@
 from openfate.training.batches import Batch, Batches, array_batches
 from openfate.training.dropedge import drop_edges
 from openfate.training.engine import Seeds
-from openfate.training.ensemble import train_ensemble
 from openfate.training.history import History, Step
 from openfate.training.loop import train
 from openfate.training.losses import Loss
@@ -36,5 +35,4 @@ __all__ = [
     "probabilities",
     "roc_auc",
     "train",
-    "train_ensemble",
 ]

@@ -26,12 +26,9 @@ from openfate.table import MultiHot
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Batches
 from openfate.training.checkpoint import Checkpoint
-from openfate.training.engine import Engine
 from openfate.training.history import BestWeights, History, Step
-from openfate.training.rows import check_rows
 from openfate.training.settings import Settings, check_device, cuda_devices
-from openfate.training.sources import StreamSource, TableSource
-from openfate.training.validation import StreamValidation, TableValidation
+from openfate.training.sources import Steps, StreamSource, TableSource
 
 LabelledRows = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
 
@@ -118,93 +115,52 @@ def train(
     >>> len(history.steps)
     4
     """
-    run = _Run(model, settings or Settings(), checked_seed(seed), check_device(device))
+    of_run = model, settings or Settings(), checked_seed(seed), check_device(device)
+    source: TableSource | StreamSource
     if isinstance(X, MultiHot):
-        run.set_table(X, y, sample_weight, field_of, validation)
+        source = TableSource(*of_run, X, y, sample_weight, field_of, validation)
+    elif any(given is not None for given in (y, sample_weight, field_of)):
+        raise InputError(
+            "y, sample_weight and field_of are of a table: batches hold ids and labels."
+        )
     else:
-        run.set_stream(X, (y, sample_weight, field_of), validation)
-    with run.running(resume) as (engine, steps):
+        source = StreamSource(*of_run, X, validation)
+    run = _Run(source)
+    with run.running(resume) as steps:
         for epoch, batches in steps:
-            step = run.end_step(epoch, [engine.learn(batch, run.seeds()) for batch in batches])
+            step = run.end_step(epoch, [run.learn(batch) for batch in batches])
             if on_step is not None:
                 on_step(step)
             if run.out_of_patience():
                 break
-            if on_checkpoint is not None and step.number % run.settings.checkpoint_every == 0:
+            if on_checkpoint is not None and step.number % source.settings.checkpoint_every == 0:
                 on_checkpoint(run.checkpoint())
     return run.history
 
 
 class _Run:
-    """The state of one run: its engine, how far it is, and the best weights so far."""
+    """How far a run is, and the best weights so far."""
 
-    source: TableSource | StreamSource
-    engine: Engine[Any]
-    validation: TableValidation | StreamValidation | None = None
-
-    def __init__(self, model: FATE, settings: Settings, seed: int, device: torch.device) -> None:
-        self.model, self.settings, self.seed, self.device = model, settings, seed, device
-        self.history, self.best, self.n_worse = History(), BestWeights(model), 0
-
-    def set_table(
-        self,
-        X: MultiHot,
-        y: ArrayLike | None,
-        sample_weight: ArrayLike | None,
-        field_of: NDArray[np.integer] | None,
-        validation: Any,
-    ) -> None:
-        """Train on a table."""
-        model, settings, later = self.model, self.settings, None
-        if y is None:
-            raise InputError("y is None: a table needs the targets of its rows.")
-        rows = check_rows(model, settings.loss, "training", X, y, sample_weight)
-        if validation is not None:
-            if callable(validation):
-                raise InputError("validation is a function: a table takes rows and their targets.")
-            later = check_rows(model, settings.loss, "validation", *validation)
-        model.to(self.device)
-        source = TableSource(model, rows, settings, field_of, self.seed, self.device)
-        engine = source.make_engine()
-        self.source, self.engine = source, engine
-        self.history.untrained = source.untrained.tolist()
-        if later is not None:
-            self.validation = TableValidation(source, engine, later)
-
-    def set_stream(self, batches: Any, of_tables: tuple[object, ...], validation: Any) -> None:
-        """Train on mini-batches of ids."""
-        for name, given in (("batches", batches), ("validation", validation)):
-            if given is not None and not callable(given):
-                raise InputError(
-                    f"{name} is a {type(given).__name__}: give a function that returns it."
-                )
-        if any(given is not None for given in of_tables):
-            raise InputError(
-                "y, sample_weight and field_of are of a table: batches hold ids and labels."
-            )
-        self.model.to(self.device)
-        self.source = StreamSource(self.model, batches, self.settings, self.seed, self.device)
-        self.engine = self.source.make_engine()
-        if validation is not None:
-            self.validation = StreamValidation(self.source, validation)
+    def __init__(self, source: TableSource | StreamSource) -> None:
+        self.source, self.engine, self.settings = source, source.engine, source.settings
+        self.model, self.best, self.n_worse = source.model, BestWeights(source.model), 0
+        self.history = History(untrained=source.untrained.tolist())
 
     @contextmanager
-    def running(
-        self, resume: Checkpoint | None
-    ) -> Iterator[tuple[Engine[Any], Iterator[tuple[int, Any]]]]:
+    def running(self, resume: Checkpoint | None) -> Iterator[Steps]:
         """The steps to come.  In the end, also when interrupted, the caller has the best so far."""
         started = time.perf_counter()
         # WHY: fork_rng, because Dropout draws from torch's own generator.
-        with torch.random.fork_rng(cuda_devices(self.device)):
-            torch.manual_seed(self.seed + 2)
+        with torch.random.fork_rng(cuda_devices(self.model.W.device)):
+            torch.manual_seed(self.source.seed + 2)
             if resume is not None:
                 self._load(resume)
             done = self.history.steps
             epoch = done[-1].epoch if done else 1
             n_done = sum(step.epoch == epoch for step in done)
             try:
-                with closing(self.source.steps(self.engine, epoch, n_done)) as steps:
-                    yield self.engine, steps
+                with closing(self.source.steps(epoch, n_done)) as steps:
+                    yield steps
             finally:
                 self._close()
                 self.history.seconds += time.perf_counter() - started
@@ -213,16 +169,13 @@ class _Run:
                 "batches gave no batch of two rows or more: there was nothing to train on."
             )
 
-    def seeds(self) -> Any:
-        """Of the mini-batch that is next."""
-        return self.source.seeds(len(self.history.steps) + 1)
+    def learn(self, batch: Any) -> Tensor | float:
+        """Train on a mini-batch of the next step; its loss."""
+        return self.engine.learn(batch, self.source.seeds(len(self.history.steps) + 1))
 
     def _close(self) -> None:
         """Put the weights of the best validation, or the last ones, into the model."""
         self.engine.settle()
-        self.engine.close()
-        if isinstance(self.validation, StreamValidation):
-            self.validation.close()
         if not self.best.state:
             self.history.best = len(self.history.steps)
         self.best.restore()
@@ -236,9 +189,10 @@ class _Run:
         number = len(self.history.steps) + 1
         step = Step(number, epoch, sum(map(float, losses)) / len(losses))
         self._check_finite(step.train_loss, number)
-        if self.validation is not None and number % self.settings.validate_every == 0:
+        validate = self.source.validate
+        if validate is not None and number % self.settings.validate_every == 0:
             self.engine.settle()
-            loss, auc = self.validation.measure()
+            loss, auc = validate()
             self._check_finite(loss, number)
             step = replace(step, validation_loss=loss, auc=auc)
             self.n_worse += 1
@@ -284,7 +238,7 @@ class _Run:
         settings = asdict(self.settings)
         for name in ("epochs", "n_ahead", "engine"):  # none changes what a mini-batch does
             del settings[name]
-        return {"seed": self.seed, **settings}
+        return {"seed": self.source.seed, **settings}
 
     def _load(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
@@ -300,7 +254,7 @@ class _Run:
         self.engine.load_state(checkpoint)
         self.source.load_state(checkpoint)
         best = saved.part(checkpoint, "best")
-        self.best.state = {name: v.to(self.device, copy=True) for name, v in best.items()}
+        self.best.state = {k: v.to(self.model.W.device, copy=True) for k, v in best.items()}
         rows = cast("list[list[float]]", checkpoint["steps"].tolist())
         history = self.history
         history.steps = [Step(int(n), int(epoch), *scores) for n, epoch, *scores in rows]

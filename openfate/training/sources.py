@@ -1,34 +1,41 @@
-"""Where the mini-batches of a run come from: a table in memory, or a stream of ids.
+"""What a run is trained and validated on: a table in memory, or a stream of ids.
 
 A source tells `train` what its steps are.  Those of a table are epochs, of one batch (the whole
 graph) or of mini-batches in an order that is drawn anew each time; those of a stream are its
-mini-batches, of which nobody knows how many there will be.
+mini-batches, of which nobody knows how many there will be.  `validate`, where there is something to
+validate on, tells log-loss and ROC-AUC, which is nan for a table.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import BatchNorm1d
 
 from openfate.errors import InputError
-from openfate.graph import Bipartite, touched_features
+from openfate.graph import Bipartite, Edges, touched_features
 from openfate.models import FATE, Backbone, field_means
 from openfate.table import MultiHot
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Bag, Batch, Batches, check_pairs, prepare_ahead
 from openfate.training.checkpoint import Checkpoint
-from openfate.training.engine import Engine, PlainEngine, Seeds, make_engine
-from openfate.training.rows import Rows, check_fields
+from openfate.training.engine import PlainEngine, Seeds, make_engine
+from openfate.training.metrics import StreamingAUC
+from openfate.training.prediction import make_predictor
+from openfate.training.rows import Rows, check_fields, check_rows
 from openfate.training.settings import Settings
 
 Steps = Generator[tuple[int, Iterable[Any]]]
+Validate = Callable[[], tuple[float, float]]
+# WHY: 2^24 numbers are 64 MiB, of which a forward holds some five at a time.
+_STATES_AT_ONCE = 2**24
 
 
 class TableSource:
@@ -39,13 +46,26 @@ class TableSource:
     def __init__(
         self,
         model: FATE,
-        rows: Rows,
         settings: Settings,
-        field_of: NDArray[np.integer] | None,
         seed: int,
         device: torch.device,
+        X: MultiHot,
+        y: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        field_of: NDArray[np.integer] | None,
+        validation: Any,
     ) -> None:
-        self.model, self.rows, self.settings = model, rows, settings
+        if settings.engine == "fused":
+            raise InputError(
+                "engine='fused' is of mini-batches of ids: a table in memory takes 'auto' or "
+                "'plain'."
+            )
+        if y is None:
+            raise InputError("y is None: a table needs the targets of its rows.")
+        if callable(validation):
+            raise InputError("validation is a function: a table takes rows and their targets.")
+        rows = check_rows(model, settings.loss, "training", X, y, sample_weight)
+        self.model, self.rows, self.settings = model.to(device), rows, settings
         self.seed, self.device = seed, device
         self.field_of = check_fields(model, field_of)
         if settings.masking == "k_shot" and settings.unit == "field" and self.field_of is None:
@@ -67,17 +87,13 @@ class TableSource:
         plain = settings.masking == "none" and model.extrapolator is None
         self.in_bags = one_sum and plain and settings.batch_size is not None
         self.whole = self.batch(rows) if settings.batch_size is None else None
+        self.engine = PlainEngine(model, settings, device, seed, self.field_of)
+        self.validate: Validate | None = None
+        if validation is not None:
+            later = check_rows(model, settings.loss, "validation", *validation)
+            self.validate = _TableValidation(self, later).measure
 
-    def make_engine(self) -> PlainEngine:
-        """Plain torch: the fused engine is of streams."""
-        if self.settings.engine == "fused":
-            raise InputError(
-                "engine='fused' is of mini-batches of ids: a table in memory takes 'auto' or "
-                "'plain'."
-            )
-        return PlainEngine(self.model, self.settings, self.device, self.seed, self.field_of)
-
-    def steps(self, engine: Engine[Any], epoch: int, n_done: int) -> Steps:
+    def steps(self, epoch: int, n_done: int) -> Steps:
         """Epochs."""
         for number in range(epoch + n_done, self.settings.epochs + 1):
             yield number, [self.whole] if self.whole is not None else self._batches()
@@ -153,6 +169,53 @@ class TableSource:
         self.order_rng.bit_generator.state = saved.from_text(checkpoint["source.order"])
 
 
+class _TableValidation:
+    """The loss of rows over masks that are drawn once; built once for a run.
+
+    The extrapolator sees training and validation rows.  A plain network is validated as it will be
+    used: with all of its features.
+    """
+
+    def __init__(self, source: TableSource, rows: Rows) -> None:
+        self.engine, self.settings = source.engine, source.settings
+        self.bag = source.bag(rows) if source.in_bags else None
+        if self.bag is not None:
+            return
+        self.rows = source.batch(rows)
+        self.graph = Bipartite.from_multihot(MultiHot.stack([source.rows.X, rows.X]), source.device)
+        engine, plain = self.engine, source.model.extrapolator is None
+        state = engine.mask_rng.get_state()
+        masks = torch.ones(1, rows.X.n_features).bool() if plain else engine.draw_masks()
+        engine.mask_rng.set_state(state)  # WHY: validation must not change the run
+        self.masks = masks.to(source.device)
+        self.redraw = self.settings.redraw_validation and not plain
+
+    @torch.no_grad()
+    def measure(self) -> tuple[float, float]:
+        """The loss over all masks, many at once where they share the graph; nan for an AUC."""
+        engine, model = self.engine, self.engine.model
+        model.eval()
+        if self.bag is not None:
+            return float(engine.bag_loss(self.bag)), math.nan
+        if self.redraw or self.settings.columns_only:
+            masks = engine.draw_masks().to(self.masks.device) if self.redraw else self.masks
+            return float(torch.stack([self._loss(kept) for kept in masks]).mean()), math.nan
+        n_states = (self.graph.n_rows + self.graph.n_features) * model.W.size(1)
+        parts = torch.split(self.masks, max(1, _STATES_AT_ONCE // n_states))
+        edges, shares = Edges.of(self.graph), [len(part) / len(self.masks) for part in parts]
+        means = [engine.loss(self.rows.X, part.T, edges, model.W, self.rows) for part in parts]
+        return float(sum(m * share for m, share in zip(means, shares, strict=True))), math.nan
+
+    def _loss(self, kept: Tensor) -> Tensor:
+        """Of one mask, whose graph is its own."""
+        X, seen, s = self.rows.X, self.graph, self.settings
+        if s.columns_only:
+            X, seen = X.keep_features(kept), seen.keep_features(kept)
+        # REFERENCE: DropEdge in validation too.
+        edges = self.engine.draw_edges(seen, s.drop_edge if self.redraw else 0.0)
+        return self.engine.loss(X, kept, edges, self.engine.model.W, self.rows)
+
+
 class StreamSource:
     """Mini-batches of ids, a function of the epoch."""
 
@@ -161,36 +224,59 @@ class StreamSource:
     def __init__(
         self,
         model: FATE,
-        batches: Callable[[int], Batches],
         settings: Settings,
         seed: int,
         device: torch.device,
+        batches: Callable[[int], Batches],
+        validation: Any,
     ) -> None:
+        for name, given in (("batches", batches), ("validation", validation)):
+            if given is not None and not callable(given):
+                raise InputError(
+                    f"{name} is a {type(given).__name__}: give a function that returns it."
+                )
         settings.check_stream()
         if model.backbone.n_outputs != 1:
             raise InputError(f"clicks need one output, the model has {model.backbone.n_outputs}.")
-        self.model, self.batches, self.settings = model, batches, settings
-        self.seed, self.device = seed, device
+        self.model, self.batches, self.settings = model.to(device), batches, settings
+        self.seed, self.later = seed, validation
         self.untrained: NDArray[np.intp] = np.empty(0, np.intp)  # nobody counts them
+        self.engine = make_engine(model, settings, device)
+        self.predictor = make_predictor(model, device, settings.engine)
+        self.validate: Validate | None = None if validation is None else self._measure
 
-    def make_engine(self) -> Engine[Any]:
-        """Fused kernels or plain torch."""
-        return make_engine(self.model, self.settings, self.device)
-
-    def steps(self, engine: Engine[Any], epoch: int, n_done: int) -> Steps:
+    def steps(self, epoch: int, n_done: int) -> Steps:
         """Mini-batches of two rows or more, prepared in advance."""
         for number in range(epoch, self.settings.epochs + 1):
             usable = (batch for batch in check_pairs(self.batches(number)) if len(batch[1]) > 1)
             rest = itertools.islice(usable, n_done if number == epoch else 0, None)
-            for batch in prepare_ahead(rest, engine.prepare, self.settings.n_ahead):
+            for batch in prepare_ahead(rest, self.engine.prepare, self.settings.n_ahead):
                 yield number, (batch,)
+
+    def _measure(self) -> tuple[float, float]:
+        """Log-loss and ROC-AUC of batches, each a graph of its own, with new features in it."""
+        score, n_clicks = StreamingAUC(), 0
+        for logits, y in self.predictor.logits(self.later(), self.settings.n_ahead):
+            score.add(logits, y)
+            n_clicks += int((y == 1).sum())
+        if n_clicks in (0, score.n_rows):
+            held = (
+                f"{score.n_rows} rows of class {int(n_clicks > 0)}" if score.n_rows else "no rows"
+            )
+            raise InputError(
+                f"validation holds {held}: a ROC-AUC needs rows of both classes; give more rows, "
+                "or validation=None."
+            )
+        return score.log_loss, score.value()
 
     def seeds(self, number: int) -> Seeds:
         """Of the mini-batch of a step."""
         return Seeds.of(self.seed, number)
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """Free what training and predicting needed."""
+        self.engine.close()
+        self.predictor.close()
 
     def state(self) -> dict[str, Tensor]:
         """Nothing: each mini-batch has its own seeds."""

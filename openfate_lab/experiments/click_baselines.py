@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from openfate.models import FATE, pooling
+from openfate.models import FATE
 from openfate.openworld import Floats
 from openfate.training import Batch, Batches
+from openfate_lab.experiments.feature_baselines import pooling
 
 
 @torch.no_grad()

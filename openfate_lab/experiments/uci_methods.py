@@ -25,7 +25,7 @@ from torch import Tensor
 
 from openfate.errors import OpenFATEError
 from openfate.graph import Bipartite
-from openfate.models import FATE, GCN, MLP, average, knn, pooling
+from openfate.models import FATE, GCN, MLP
 from openfate.table import MultiHot
 from openfate.training import (
     Compat,
@@ -38,6 +38,7 @@ from openfate.training import (
     train,
 )
 from openfate_lab.data import Dataset, Split, split_features, split_fields, split_rows
+from openfate_lab.experiments.feature_baselines import average, knn, pooling
 
 METHODS = (
     "fate",

@@ -9,7 +9,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-import torch
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -26,10 +25,7 @@ from openfate.estimators import (
     OpenWorldRegressor,
     load,
 )
-from openfate.graph import Bipartite
-from openfate.models import baselines
 from openfate.openworld import Pooling
-from openfate.table import MultiHot
 
 QUICK = {"epochs": 8, "width": 8, "hidden": (16,), "n_draws": 2}
 # scikit-learn's checks ask for some accuracy on tables of a few dozen rows.
@@ -467,20 +463,3 @@ def test_arrays_are_strict_about_their_width():
         model.predict(X[:, :2])
     with pytest.raises(InputError, match="names"):
         model.predict(pl.DataFrame({"a": [1.0]}))
-
-
-# ---- baselines ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("estimate", [baselines.average, baselines.knn, baselines.pooling])
-def test_a_baseline_estimates_new_features_and_leaves_observed_ones(estimate):
-    rng = np.random.default_rng(0)
-    X = MultiHot.from_rows([rng.choice(8, 3, replace=False) for _ in range(20)], n_features=9)
-    W = torch.randn(5, 4)
-    W_hat = estimate(W, Bipartite.from_multihot(X))  # feature 8 has no row
-    assert W_hat.shape == (9, 4) and bool(W_hat.isfinite().all())
-    assert torch.equal(W_hat[:5], W)
-    turned = X.select_rows(np.arange(20)[::-1])
-    torch.testing.assert_close(estimate(W, Bipartite.from_multihot(turned)), W_hat)
-    empty = MultiHot.from_rows([], n_features=9)
-    assert bool(estimate(W, Bipartite.from_multihot(empty)).isfinite().all())

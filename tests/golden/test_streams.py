@@ -10,30 +10,32 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from frozen import differences
-from openfate.estimators.inputs import class_target, split
-from openfate.table.clicks.pieces import batches_of
-from openfate.training.members import AutoSettings, _Member
 
-from openfate.graph.bipartite import Bipartite
-from openfate.models.backbone import MLP
-from openfate.models.extrapolator import GCN, GraphSAGE
-from openfate.models.fate import FATE
-from openfate.models.interactions import DCN, DeepFM, WideDeep
+from openfate.estimators.networks import make_model
+from openfate.estimators.target import read_classes
+from openfate.estimators.target import split_rows as spare_rows
+from openfate.graph import Bipartite
+from openfate.models import DCN, FATE, GCN, MLP, DeepFM, GraphSAGE, WideDeep
 from openfate.openworld.probe import _hide
-from openfate.table.multihot import MultiHot
-from openfate.training.batches import array_batches
-from openfate.training.dropedge import drop_edges
-from openfate.training.engine import Seeds
-from openfate.training.loop import _Run
-from openfate.training.masking import k_shot, leave_out, n_fold
-from openfate.training.rows import check_rows
-from openfate.training.settings import Settings
+from openfate.table import MultiHot
+from openfate.table.pieces import batches_of
+from openfate.training import (
+    Seeds,
+    Settings,
+    array_batches,
+    drop_edges,
+    k_shot,
+    n_fold,
+)
+from openfate.training.masking import leave_out
+from openfate.training.sources import TableSource
 from openfate_lab.data import SyntheticStream, load, split_features, split_fields, split_rows
 from openfate_lab.experiments.uci_methods import make_split
 
@@ -79,8 +81,7 @@ def _parts(graph: Bipartite) -> list[Any]:
 
 
 def parts_of_rows() -> Any:
-    parts = split(class_target(np.arange(80) % 3, 80), 0.2, 5)
-    return whole(parts.training, parts.validation)
+    return whole(*spare_rows(read_classes(np.arange(80) % 3, 80), 0.2, 5))
 
 
 def hidden(novelty: str) -> Any:
@@ -123,38 +124,42 @@ def weights(make: Callable[[], FATE]) -> Any:
     return {name: real(array) for name, array in model.state_dict().items()}
 
 
-def run_of(**settings: Any) -> _Run:
-    """A run whose targets are the rows' numbers."""
+def source_of(**settings: Any) -> TableSource:
+    """A table whose targets are the rows' numbers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         model = FATE(20, MLP(4, 1), GraphSAGE(4))
-    chosen = Settings(loss="squared_error", **settings)
-    found = check_rows(model, "squared_error", "training", rows(), np.arange(50.0))
-    return _Run(model, found, chosen, np.arange(20) // 2, 5, torch.device("cpu"))
+    return make_source(model, Settings(loss="squared_error", **settings), np.arange(20) // 2)
+
+
+def make_source(model: FATE, settings: Settings, field_of: Any = None) -> TableSource:
+    table = rows(), np.arange(50.0), None, field_of, None
+    return TableSource(model, settings, 5, torch.device("cpu"), *table)
 
 
 def order_of_batches() -> Any:
-    run = run_of(batch_size=16)
-    return whole(*(batch.target.y for _ in range(2) for batch in run.batches()))
+    source = source_of(batch_size=16, epochs=2)
+    return whole(*(b.y for _, batches in source.steps(1, 0) for b in batches))
 
 
 def masks_of_run(**settings: Any) -> Any:
-    run = run_of(**settings)
-    (batch,) = run.batches()
-    masks = [run.masks(batch) for _ in range(2)]
-    edges = [run.edges(batch.X, 0.5) for _ in range(2)]
+    source = source_of(**settings)
+    engine, batch = source.engine, source.whole
+    masks = [engine._masks(batch) for _ in range(2)]
+    edges = [engine.draw_edges(batch.X, 0.5) for _ in range(2)]
     degrees = [part for each in edges for part in _parts(each.to_rows)]
     return whole(*masks, *degrees)
 
 
 def member() -> Any:
-    """The order of a plain network's rows, and the cells that it drops."""
+    """The order of a plain network's rows, the cells that it drops, and its start."""
+    options = {"backbone": "mlp", "pool": "sum", "width": 4, "hidden": (8, 8)}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        model = FATE(20, MLP(4, 1))
-        run = _Member(model, None, "squared_error", AutoSettings(), 5, "cpu")
-    order = [run.order.permutation(50) for _ in range(2)]
-    drawn = torch.randint(1000, (8,), generator=run.dropped)
+        model = make_model(SimpleNamespace(strategy="auto", **options), 20, 1, np.arange(20))
+    source = make_source(model, Settings.plain(loss="squared_error"))
+    order = [source.order_rng.permutation(50) for _ in range(2)]
+    drawn = torch.randint(1000, (8,), generator=source.engine.mask_rng)
     return {**whole(*order, drawn), "W": real(model.W.detach())}
 
 

@@ -329,7 +329,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_moves(device):
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, 2**63, None, "0", math.nan])
 def test_a_seed_that_is_none_is_refused(seed):
-    with pytest.raises(InputError, match=r"seed must be a whole number from 0 to 2\*\*63 - 1"):
+    with pytest.raises(InputError, match=r"seed must be an integer from 0 to 2\*\*63 - 1"):
         train(make(), array_batches(*rows(0), 6), settings=BASE, seed=seed)
 
 

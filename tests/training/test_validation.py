@@ -31,7 +31,7 @@ from openfate.errors import InputError, OpenFATEError
 from openfate.graph import Bipartite, Edges
 from openfate.models import GraphSAGE
 from openfate.table import MultiHot
-from openfate.training import array_batches, log_loss, train, validation
+from openfate.training import array_batches, log_loss, sources, train
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_masks_validated_a_few_at_a_time_give_the_same_loss(at_once, weight, mon
     (X, y), whole, parts = make_rows(), make_model(GraphSAGE(WIDTH)), make_model(GraphSAGE(WIDTH))
     parts.load_state_dict(whole.state_dict())
     expected = train(whole, X, y, BASE, validation=(X, y, weight)).steps
-    monkeypatch.setattr(validation, "_STATES_AT_ONCE", at_once)
+    monkeypatch.setattr(sources, "_STATES_AT_ONCE", at_once)
     found = train(parts, X, y, BASE, validation=(X, y, weight)).steps
     losses = [[e.validation_loss for e in run] for run in (found, expected)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)

@@ -114,7 +114,7 @@ def test_bench_needs_only_torch_and_numpy():
         "import sys\n"
         "for name in ('polars', 'narwhals', 'typer', 'rich', 'matplotlib', 'sklearn'):\n"
         "    sys.modules[name] = None\n"
-        "import openfate_lab.bench.command, openfate_lab.bench.epoch, openfate.models.baselines\n"
+        "import openfate_lab.bench.command, openfate_lab.bench.epoch\n"
         "from openfate_lab.data import SyntheticStream\n"
         "from openfate import FATE, train\n"
     )

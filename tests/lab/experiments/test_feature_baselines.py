@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import reference
 import torch
 from reference import assert_near, bipartite, random_table, random_values
 
-from openfate.models import average, knn, pooling
-from openfate.models.baselines import cooccurrence
+from openfate.graph import Bipartite
+from openfate.table import MultiHot
+from openfate_lab.experiments.feature_baselines import average, cooccurrence, knn, pooling
 
 D, WIDTH = 12, 3
 
@@ -87,3 +89,17 @@ def test_values_weigh_what_is_pooled_and_leave_similarities_alone():
     row_means = ((X * values)[:, :D] @ W) / X[:, :D].sum(1, keepdim=True).clamp(min=1)
     expected = ((X * values)[:, D:].T @ row_means) / X[:, D:].sum(0)[:, None].clamp(min=1)
     assert_near(pooling(W, graph)[D:], expected, 1e-12)
+
+
+@pytest.mark.parametrize("estimate", [average, knn, pooling])
+def test_a_baseline_estimates_new_features_and_leaves_observed_ones(estimate):
+    rng = np.random.default_rng(0)
+    X = MultiHot.from_rows([rng.choice(8, 3, replace=False) for _ in range(20)], n_features=9)
+    W = torch.randn(5, 4)
+    W_hat = estimate(W, Bipartite.from_multihot(X))  # feature 8 has no row
+    assert W_hat.shape == (9, 4) and bool(W_hat.isfinite().all())
+    assert torch.equal(W_hat[:5], W)
+    turned = X.select_rows(np.arange(20)[::-1])
+    torch.testing.assert_close(estimate(W, Bipartite.from_multihot(turned)), W_hat)
+    empty = MultiHot.from_rows([], n_features=9)
+    assert bool(estimate(W, Bipartite.from_multihot(empty)).isfinite().all())

@@ -1,4 +1,4 @@
-"""Plain networks over every backbone: dropped cells, AdamW, and several members."""
+"""Plain networks over every backbone: dropped cells, AdamW, features without a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from openfate.graph import Bipartite
 from openfate.models import DCN, FATE, MLP, DeepFM, WideDeep
 from openfate.table import MultiHot
-from openfate.training import Settings, log_loss, train, train_ensemble
+from openfate.training import Settings, log_loss, train
 
 D, H, FIELDS = 6, 3, np.array([0, 0, 1, 1, 2, 2])
 PLAIN = {"hidden": (4,), "batch_norm": False, "dropout": 0.0}
@@ -66,38 +66,26 @@ def test_dropped_cells_are_cells_of_value_zero(name, with_values):
 
 
 @pytest.mark.parametrize("name", BACKBONES)
-def test_members_learn_and_repeat(name):
+def test_plain_networks_learn_and_repeat(name):
     rng = np.random.default_rng(0)
     value = rng.integers(0, 2, (120, 3))
     X, y = MultiHot.from_rows((value + np.array([0, 2, 4])).tolist(), D), value[:, 0]
     settings = Settings.plain(epochs=15, lr=0.05, batch_size=60)
-    options = {"n_members": 2, "field_of": FIELDS, "validation": (X, y)}
-    members, _ = train_ensemble(BACKBONES[name], X, y, settings, **options)
+    torch.manual_seed(0)
+    model = FATE(D, BACKBONES[name]())
+    again = copy.deepcopy(model)
+    for each in (model, again):
+        train(each, X, y, settings, field_of=FIELDS, validation=(X, y))
     graph = Bipartite.from_multihot(X).with_fields(torch.from_numpy(FIELDS))
-    for model in members:
-        assert (model.predict(graph, model.W).argmax(1).numpy() == y).all()
-    again, _ = train_ensemble(BACKBONES[name], X, y, settings, **options)
-    assert all(torch.equal(a.W, b.W) for a, b in zip(members, again, strict=True))
-    assert not torch.equal(members[0].W, members[1].W)
+    assert (model.predict(graph, model.W).argmax(1).numpy() == y).all()
+    assert torch.equal(model.W, again.W)
 
 
-def test_epochs_take_the_place_of_validation_and_a_start_that_of_a_new_one():
+@pytest.mark.parametrize("untrained", ["zero", "leave"])
+def test_a_feature_without_a_row_is_zero_or_only_decays(untrained):
     X, y = MultiHot.from_rows([[0, 2], [1, 3]] * 4, D), np.array([0, 1] * 4)
-    settings, options = Settings.plain(), {"n_members": 2, "validation": (X, y)}
-    members, histories = train_ensemble(BACKBONES["mlp"], X, y, settings, epochs=[2, 3], **options)
-    assert [len(history.steps) for history in histories] == [history.best for history in histories]
-    assert [history.best for history in histories] == [2, 3] and not histories[0].validations
-    assert not members[0].W[4:].any()  # no row has these
-    members[0].W.data[4] = 1.0
-    ((model, _), _) = train_ensemble(
-        BACKBONES["mlp"], X, y, settings, epochs=[1, 1], start=members, **options
-    )
-    assert 0.9 < float(model.W[4].detach().min()) < 1.0  # it only decays
-
-
-def test_linear_weights_start_at_zero():
-    X, y = MultiHot.from_rows([[0, 2], [1, 3]], D), np.array([0, 1])
-    settings = Settings.plain(epochs=1, lr=1e-9)
-    (model,), _ = train_ensemble(BACKBONES["deepfm"], X, y, settings, n_members=1)
-    W = model.W.detach().abs()
-    assert float(W[:, H:].max()) < 1e-6 < float(W[:2, :H].max())
+    model = FATE(D, BACKBONES["mlp"]())
+    model.W.data[4] = 1.0
+    train(model, X, y, Settings.plain(epochs=1, untrained=untrained))
+    W = model.W[4].detach()
+    assert not W.any() if untrained == "zero" else 0.9 < float(W.min()) < 1.0
