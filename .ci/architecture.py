@@ -10,7 +10,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -92,46 +91,29 @@ def picture() -> str:
 # ---- the walks ---------------------------------------------------------------------------------
 
 
-@dataclass
-class Walk:
-    """The files that a call goes through.
+def walk_of(call: Callable[[], Any], until: str = "") -> list[str]:
+    """The files that a call enters, in order; with `until`, those on the stack when it is entered.
 
-    `stations` are in the order of first entry; the folder `table` is one station.  `phases` are
-    what the file that does the work calls, one after another, repetitions in a row left out.
+    The folder `table` is one station.
     """
-
-    hub: str
-    stations: list[str] = field(default_factory=list)
-    phases: list[str] = field(default_factory=list)
-
-    def enter(self, here: str, caller: str | None) -> None:
-        """Note that a function of one station was called from another."""
-        if here not in self.stations:
-            self.stations.append(here)
-        if caller == self.hub and here != self.hub and self.phases[-1:] != [here]:
-            self.phases.append(here)
-
-
-def walk_of(call: Callable[[], Any], hub: str, until: str = "") -> Walk:
-    """Trace a call; with `until`, only the files on the stack when that file is first entered."""
-    walk = Walk(hub)
+    stations: list[str] = []
 
     def trace(frame: FrameType, event: str, _: Any) -> None:
         here = _station(frame) if event == "call" else None
         if here is None:
             return
-        if until:
-            if here == until and not walk.stations:
-                walk.stations = _stack(frame)
-            return
-        walk.enter(here, _caller(frame))
+        if until and here == until:
+            stations[:] = _stack(frame)
+            sys.setprofile(None)  # WHY: the rest of a fit would take minutes under a tracer
+        elif not until and here not in stations:
+            stations.append(here)
 
     sys.setprofile(trace)
     try:
         call()
     finally:
         sys.setprofile(None)
-    return walk
+    return stations
 
 
 def _station(frame: FrameType) -> str | None:
@@ -142,16 +124,6 @@ def _station(frame: FrameType) -> str | None:
     if parts[0] not in PACKAGES or len(parts) < 3 or parts[-1] == "__init__.py":
         return None
     return "openfate/table" if parts[1] == "table" else "/".join(parts)
-
-
-def _caller(frame: FrameType) -> str | None:
-    above = frame.f_back
-    while above is not None:
-        station = _station(above)
-        if station is not None:
-            return station
-        above = above.f_back
-    return None
 
 
 def _stack(frame: FrameType | None) -> list[str]:
@@ -166,10 +138,10 @@ def _stack(frame: FrameType | None) -> list[str]:
 
 
 MESSAGES = "openfate/graph/aggregate.py"  # where messages pass along edges
-BANK = "openfate/bank/bank.py"
+ESTIMATOR = "openfate/estimators/estimator.py"
 
 
-def walks() -> dict[str, Walk]:
+def walks() -> dict[str, list[str]]:
     """The walk of each of six calls, on tiny tables."""
     rows = pl.DataFrame({"age": [23, 61, 35, 52] * 30, "job": ["cook", "nurse"] * 60})
     y = np.array([0, 1] * 60)
@@ -178,10 +150,10 @@ def walks() -> dict[str, Walk]:
     auto = FATEClassifier(**small).fit(rows, y)
     found = {
         "fit": walk_of(
-            lambda: FATEClassifier(strategy="fate", **small).fit(rows, y), BANK, until=MESSAGES
+            lambda: FATEClassifier(strategy="fate", **small).fit(rows, y), until=MESSAGES
         ),
-        "predict_proba": walk_of(lambda: auto.predict_proba(later), BANK),
-        "observe": walk_of(lambda: auto.observe(later, y), BANK),
+        "predict_proba": walk_of(lambda: auto.predict_proba(later)),
+        "observe": walk_of(lambda: auto.observe(later, y)),
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -198,14 +170,11 @@ def walks() -> dict[str, Walk]:
                 lambda epoch: data.batches("train", 100, seed=epoch),
                 settings=Settings.clicks(n_kept=24, n_draws=1, epochs=1, n_ahead=0),
             ),
-            BANK,
             until=MESSAGES,
         )
-        experiment = OpenWorld(("digits",), (0.5,), ("logistic_drop",), trials=1)
+        experiment = OpenWorld(("digits",), (0.5,), ("fate",), trials=1)
         plan = make_plans(experiment, folder / "results")[0]
-        found["experiment"] = walk_of(
-            lambda: experiment.run_trial(plan), BANK, until="openfate/estimators/wrapper.py"
-        )
+        found["experiment"] = walk_of(lambda: experiment.run_trial(plan), until=ESTIMATOR)
     return found
 
 
@@ -219,16 +188,16 @@ _CALLS = {
 }
 
 
-def lists(found: dict[str, Walk]) -> str:
+def lists(found: dict[str, list[str]]) -> str:
     """The walks as Markdown lists."""
     parts = []
     for name, title in _CALLS.items():
-        stations = (f"{n}. `{station}`" for n, station in enumerate(found[name].stations, 1))
+        stations = (f"{n}. `{station}`" for n, station in enumerate(found[name], 1))
         parts.append("\n".join([f"**{title}**", "", *stations]))
     return "\n\n".join(parts)
 
 
-def with_computed(text: str, found: dict[str, Walk]) -> str:
+def with_computed(text: str, found: dict[str, list[str]]) -> str:
     """The page with its computed parts brought up to date."""
     for name, made in (("picture", picture()), ("walks", lists(found))):
         pattern = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)"
