@@ -158,9 +158,7 @@ def walks() -> dict[str, list[str]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_raw_criteo(folder / "log.txt", n_rows=3000, n_features=800)
-        found["prepare"] = walk_of(
-            lambda: prepare(folder / "log.txt", folder / "shards", "criteo"), BANK
-        )
+        found["prepare"] = walk_of(lambda: prepare(folder / "log.txt", folder / "shards", "criteo"))
         data = PreparedData(folder / "shards")
         backbone = MLP(4, 1, hidden=(4,))
         model = FATE(data.n_observed, backbone, GraphSAGE(4), recompose="all")
