@@ -137,7 +137,7 @@ def test_a_killed_run_goes_on_to_the_table_of_an_uninterrupted_one(tmp_path):
     [
         ({"datasets": ()}, "datasets is empty: name one or more."),
         ({"methods": ("fates",)}, "did you mean 'fate'?"),
-        ({"novelty": "rows"}, "novelty: 'rows' is unknown; choose from values, columns."),
+        ({"novelty": "rows"}, "novelty: 'rows' is unknown (choose from values, columns)"),
         ({"compat": "code"}, "compat='code' is unknown: choose 'paper' or 'reference'."),
         ({"observed": (1.5,)}, "observed=1.5: a share lies between 0 and 1, such as 0.5."),
         ({"observed": ()}, "observed is empty: give one share or more."),
