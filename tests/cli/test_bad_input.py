@@ -165,7 +165,7 @@ def test_a_bundle_may_not_be_written_among_the_rows(tables, tmp_path, refused):
     pl.read_csv(tables / "train.csv").write_parquet(tmp_path / "parts" / "1.parquet")
     out = tmp_path / "parts" / "model"
     line = refused("fit", tmp_path / "parts", "--target", "rich", "--out", out)
-    assert f"it is among the rows, {tmp_path / 'parts'}; choose another path." in line
+    assert f"that would change the rows, {tmp_path / 'parts'}; choose another path." in line
 
 
 def test_rows_without_any_known_column_are_predicted_with_a_warning(fitted, tmp_path):
