@@ -249,7 +249,7 @@ def check_free(path: Path, overwrite: bool) -> None:
         _read_meta(path, any_format=True)  # a foreign meta.json is not ours to replace
         if not overwrite:
             raise InputError(
-                f"{path} holds a bundle already: give overwrite=True (--overwrite) to replace it."
+                f"{path} holds a bundle already: give overwrite=True to replace it."
             )
         return
     for file in path.iterdir():

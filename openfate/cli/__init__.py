@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import typer
 
 from openfate import __version__
-from openfate.cli.command import Answer, Json, interruptible, make_command, stderr
+from openfate.cli.command import Answer, Json, interruptible, make_command, make_progress
 from openfate.cli.flags import names_in
 from openfate.cli.signature import Parameter, Signature, read_signature
 from openfate.errors import OpenFATEError
@@ -41,9 +41,9 @@ __all__ = [
     "main",
     "make_app",
     "make_command",
+    "make_progress",
     "names_in",
     "read_signature",
-    "stderr",
 ]
 
 
@@ -57,8 +57,16 @@ _COMMANDS = {
     "export": "nothing was written",
     "prepare": "run it again to go on from there",
 }
-# Of the estimators' parameters: `fit` gives them by itself, or by flags of its own.
-_BY_HAND = ("schema", "random_state", "callback", "progress")
+# Whose parameters are flags of a command too; where two share one, the later says more of it.
+_FLAGS_OF = {
+    "fit": ("openfate.estimators:FATERegressor", "openfate.estimators:FATEClassifier"),
+    "prepare": ("openfate.table:prepare",),
+}
+# But for these, which the commands give by themselves, or by flags of their own.
+_BY_HAND = {
+    *("schema", "random_state", "callback", "progress"),
+    *("chunk_bytes", "shard_rows", "workers", "command", "on_progress"),
+}
 
 
 @cache
@@ -84,18 +92,10 @@ def _load_later(name: str, left: str | None) -> Callable[..., None]:
     """A command whose module is imported when it runs; its flags are read from the source."""
     module = f"openfate.cli.{name}"
     signature = read_signature(f"{module}:{name}")
-    if name == "fit":
-        classifier, regressor = (
-            read_signature(f"openfate.estimators:{estimator}")
-            for estimator in ("FATEClassifier", "FATERegressor")
-        )
-        # The classifier's docstring says more of what they share.
-        both = {
-            p.name: p
-            for p in (*regressor.parameters, *classifier.parameters)
-            if p.name not in _BY_HAND
-        }
-        signature = replace(signature, parameters=(*signature.parameters, *both.values()))
+    own = {parameter.name: parameter for parameter in signature.parameters}
+    others = {p.name: p for of in _FLAGS_OF.get(name, ()) for p in read_signature(of).parameters}
+    flags = own | {other: others[other] for other in others if other not in _BY_HAND} | own
+    signature = replace(signature, parameters=tuple(flags.values()))
 
     def run(**values: Any) -> Answer:
         answer: Answer = getattr(import_module(module), name)(**values)

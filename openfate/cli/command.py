@@ -16,9 +16,10 @@ import typer
 from openfate.cli.flags import make_flag
 from openfate.cli.signature import Signature
 from openfate.errors import DataFileError, InputError, suggest
+from openfate.files import check_place
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.progress import Progress
     from rich.table import Table
 
 T = TypeVar("T", bound=Sized)
@@ -153,11 +154,20 @@ _Config = Annotated[
 # ---- while it works ------------------------------------------------------------------------------
 
 
-def stderr() -> Console:
-    """Where progress goes, so that what is printed can be piped."""
+def make_progress(*columns: Any) -> Progress:
+    """Progress on stderr, so that what is printed can be piped, and only on a terminal."""
     from rich.console import Console
+    from rich.progress import Progress
 
-    return Console(stderr=True)
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def check_out(out: Path, rows: Path) -> None:
+    """Refuse, before the work, a path that cannot be written or is one of the rows."""
+    check_place(out)
+    if rows.resolve() in (out.resolve(), *out.resolve().parents):
+        raise InputError(f"--out {out}: that would change the rows, {rows}; choose another path.")
 
 
 @contextmanager
@@ -174,14 +184,11 @@ def interruptible(left: str | None) -> Iterator[None]:
 
 def count_rows(batches: Iterable[T], what: str) -> Iterator[T]:
     """Give the batches on, while a line on the terminal counts their rows."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    console, n_rows = stderr(), 0
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task(what, total=None)
+    with make_progress(*columns) as progress:
+        task, n_rows = progress.add_task(what, total=None), 0
         for batch in batches:
             yield batch
             n_rows += len(batch)

@@ -38,10 +38,10 @@ def evaluate(
         The target's column or SQL expression [default: as in fit].
     """
     bank = FeatureBank.load(bundle)
-    later = LaterRows(bank, rows, where, null or (), target, "all", exclude=exclude)
-    ready = later.look_ahead(graph, batch_rows)
+    later = LaterRows(bank, rows, batch_rows, where, null, exclude, target, "all")
+    ready = later.look_ahead(graph)
     used, dropped, truth, n_unknown = [], [], [], 0
-    for batch in later.batches(batch_rows, "evaluating"):
+    for batch in later.batches("evaluating"):
         y, known = batch.truth(bank)
         n_unknown += int((~known).sum())
         used.append(ready.predict(batch.rows, graph="state")[known])

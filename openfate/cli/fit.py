@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,8 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.bank import check_free, describe
-from openfate.cli.command import Answer, stderr
+from openfate.bank import FeatureBank, check_free, describe
+from openfate.cli.command import Answer, check_out
 from openfate.cli.flags import Null, RowsPath, Where
 from openfate.cli.target_flag import (
     Target,
@@ -25,7 +26,6 @@ from openfate.cli.target_flag import (
 )
 from openfate.errors import InputError
 from openfate.estimators import FATEClassifier, FATERegressor
-from openfate.files import check_place
 from openfate.table import Field, RowFile, plain_types
 
 
@@ -67,7 +67,10 @@ def fit(
     settings
         The estimators' other arguments.
     """
-    _check_out(out, train, overwrite)
+    check_out(out, train)
+    if out.is_symlink() and not out.exists():
+        raise InputError(f"--out {out}: a link to nothing; remove it, or choose another path.")
+    check_free(out, overwrite)
     file = RowFile(train, null or ())
     labels = read_target(target, file.types)
     later = "of a column that comes later: --new-columns NAME=ignore"
@@ -81,7 +84,7 @@ def fit(
         "exclude": exclude,
         "class_weight": _class_weight(settings["class_weight"], y),
         "random_state": seed,
-        "progress": stderr().is_terminal,
+        "progress": sys.stderr.isatty(),
     }
     make = FATERegressor if task == "regression" else FATEClassifier
     known = inspect.signature(make).parameters
@@ -95,33 +98,20 @@ def fit(
         "nulls": null or [],
     }
     estimator.save(out, overwrite=overwrite)
-    result = _result(estimator, file, labels, n_unlabelled, out)
+    result = _result(estimator.bank_, n_unlabelled, out)
     return result, _describe(result)
 
 
 # ---- reading flags -----------------------------------------------------------------------------
 
 
-def _check_out(out: Path, train: Path, overwrite: bool) -> None:
-    """Refuse before training what would be refused after it, or read as rows later."""
-    check_place(out)
-    if train.is_dir() and train.resolve() in out.resolve().parents:
-        raise InputError(f"--out {out}: it is among the rows, {train}; choose another path.")
-    if out.is_symlink() and not out.exists():
-        raise InputError(f"--out {out}: a link to nothing; remove it, or choose another path.")
-    check_free(out, overwrite)
-
-
-def _fields(kinds: Mapping[str, str], hashed: Sequence[str], numeric: str) -> list[Field]:
-    words: dict[str, Any] = {**dict.fromkeys(hashed, "categorical"), **kinds}
+def _fields(kinds: Mapping[str, str], hashed: Sequence[str], numeric: Any) -> list[Field]:
+    fields: dict[str, Any] = {**dict.fromkeys(hashed, "categorical"), **kinds}
     return [
         Field(
-            name,
-            word,
-            hashed=name in hashed,
-            numeric="value" if (word, numeric) == ("numeric", "value") else "buckets",
+            name, kind, hashed=name in hashed, numeric=numeric if kind == "numeric" else "buckets"
         )
-        for name, word in words.items()
+        for name, kind in fields.items()
     ]
 
 
@@ -169,32 +159,25 @@ def _training_rows(
 # ---- telling -------------------------------------------------------------------------------------
 
 
-def _result(
-    estimator: FATEClassifier | FATERegressor,
-    file: RowFile,
-    labels: Target,
-    n_unlabelled: int,
-    out: Path,
-) -> dict[str, Any]:
-    described = describe(estimator.bank_)
-    meta = described["meta"]
+def _result(bank: FeatureBank, n_unlabelled: int, out: Path) -> dict[str, Any]:
+    described, meta = describe(bank), bank.meta
     return {
         "bundle": str(out),
-        "file": str(file.path),
+        "file": meta["table"]["file"],
         "rows": meta["n_rows"],
         "rows_without_target": n_unlabelled,
-        "target": labels.texts,
-        "task": described["task"],
-        "classes": [class_text(name) for name in estimator.bank_.classes],
+        "target": meta["table"]["target"],
+        "task": bank.task,
+        "classes": [class_text(name) for name in bank.classes],
         "fields": {entry["name"]: entry["kind"] for entry in described["fields"]},
-        "features": described["observed_features"],
+        "features": bank.n_observed,
         "training": meta["training"],
         "validation_rows": meta["n_validation"],
         "validation": meta["metrics"],
         "strategy": meta["params"]["strategy"],
         "backbone": meta["params"]["backbone"],
         "probe": meta.get("decision"),
-        "how": estimator.bank_.describe_usage(),
+        "how": bank.describe_usage(),
     }
 
 

@@ -3,7 +3,7 @@
     bool                        --name, or --name / --no-name where it is true by default
     int, float, str, Path       --name VALUE
     Literal["a", "b"]           --name a|b
-    tuple[T, ...], Sequence[T]  --names A,B; or one of the words of a Literal beside it: all
+    tuple[T, ...], Sequence[T]  --names A,B of str, int or float; or a word of a Literal beside it
     list[T]                     --name A --name B
     Mapping[str, T]             --names A=1,B=2, repeatable; with str: a WORD for all others too
 
@@ -72,14 +72,10 @@ def make_flag(parameter: Parameter) -> Flag:
     name, default = parameter.name.rstrip("_").replace("_", "-"), parameter.default
     hint, metavar, read = _kind(f"--{name}", parameter)
     shown = default
-    if get_origin(hint) is list:
-        shown = [default] if isinstance(default, str) else None
-    elif isinstance(default, tuple | list):
+    if isinstance(default, tuple):
         shown = ",".join(map(str, default)) or None
-    if default is REQUIRED:
-        shown = REQUIRED
-    elif shown is None:
-        hint = hint | None
+    elif get_origin(hint) is list and default is not None:
+        shown = [default]
     about: Any
     if parameter.positional and default is REQUIRED:
         about = typer.Argument(help=parameter.help, metavar=name.upper())
@@ -91,7 +87,7 @@ def make_flag(parameter: Parameter) -> Flag:
             parameter.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=shown,
-            annotation=Annotated[hint, about],
+            annotation=Annotated[hint | None if shown is None else hint, about],
         ),
         lambda given: default if given is None or given == [] else read(given),
     )
@@ -102,21 +98,19 @@ def _kind(flag: str, parameter: Parameter) -> tuple[Any, str | None, Callable[[A
     hint = parameter.type
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = {get_origin(member) or member: member for member in members}
-    if mapping := kinds.get(Mapping) or kinds.get(dict):
+    choices = get_args(kinds.get(Literal, str))
+    if mapping := kinds.get(Mapping):
         item, takes_word = get_args(mapping)[1], str in kinds
         metavar = "WORD|NAME=WORD,..." if takes_word else "NAME=WORD,..."
         return list[str], metavar, lambda texts: _mapping(flag, texts, item, takes_word)
     if sequence := kinds.get(Sequence) or kinds.get(tuple):
-        item, words = get_args(sequence)[0], get_args(kinds.get(Literal, str))
-        return str, "A,B", lambda text: text if text in words else _list(flag, text, item)
-    if choices := kinds.get(Literal):
-        metavar = "|".join(map(str, get_args(choices)))
-        return str, metavar, lambda text: _value(f"{flag} {text}", text, choices)
-    if list in kinds:
-        return kinds[list], None, list
-    for kind in (bool, Path, float, int, str):
+        item = get_args(sequence)[0]
+        return str, "A,B", lambda text: text if text in choices else _list(flag, text, item)
+    if choices:
+        return str, "|".join(choices), lambda text: _choose(flag, text, choices)
+    for kind in (list, bool, Path, float, int, str):
         if kind in kinds:
-            return kind, None, kind
+            return kinds[kind], None, kind
     raise TypeError(f"{parameter.name}: {hint} cannot be a flag; skip it.")
 
 
@@ -131,23 +125,16 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def _value(given: str, text: str, kind: Any) -> Any:
-    """One value of a text; errors show what was `given`."""
-    if get_origin(kind) is Literal:
-        choices = {str(choice): choice for choice in get_args(kind)}
-        if text not in choices:
-            *most, last = choices
-            raise InputError(f"{given}: choose {', '.join(most)} or {last}.")
-        return choices[text]
-    try:
-        return kind(text) if kind in (int, float, Path) else text
-    except ValueError:
-        raise InputError(f"{given}: not {_NUMBERS[kind][0]}.") from None
+def _choose(flag: str, text: str, choices: Sequence[str]) -> str:
+    if text not in choices:
+        *most, last = choices
+        raise InputError(f"{flag} {text}: choose {', '.join(most)} or {last}.")
+    return text
 
 
 def _list(flag: str, text: str, item: Any) -> tuple[Any, ...]:
     if item not in _NUMBERS:
-        return tuple(_value(f"{flag} {name}", name, item) for name in names_in(text))
+        return names_in(text)
     try:
         return tuple(item(part) for part in text.split(",") if part.strip())
     except ValueError:
@@ -169,6 +156,8 @@ def _mapping(flag: str, texts: list[str], item: Any, words: bool) -> Any:
     found = {"*": plain[0]} if plain else {}
     for part in parts:
         name, equals, word = part.rpartition("=")
-        if equals:
-            found[name.strip()] = _value(f"{flag} {part}", word.strip(), item)
+        try:
+            found |= {name.strip(): item(word.strip())} if equals else {}
+        except ValueError:
+            raise InputError(f"{flag} {part}: not {_NUMBERS[item][0]}.") from None
     return found

@@ -60,32 +60,34 @@ class LaterBatch:
 
 @dataclass
 class LaterRows:
-    """A file of rows, read as a bundle's bank needs it.
+    """A file of rows, read as a bundle's bank needs it, `batch_rows` at a time.
 
     Parameters
     ----------
+    exclude
+        Columns that the bank may not use, besides its own `exclude` and those of the target.
     target
         --target; by default what `fit` was told.
     labelled
         "none": labels are not read, unless `target` names them; "some": rows may have one; "all":
         rows without one are left out, and counted in `n_unlabelled`.
-    exclude
-        Columns that the bank may not use, besides its own `exclude` and those of the target.
     """
 
     bank: FeatureBank
     path: Path
-    where: str | None = None
-    nulls: Sequence[str] = ()
+    batch_rows: int
+    where: str | None
+    nulls: Sequence[str] | None
+    exclude: Sequence[str]
     target: str | None = None
     labelled: Literal["none", "some", "all"] = "none"
     keep: Sequence[str] = ()
-    exclude: Sequence[str] = ()
     n_unlabelled: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         told, schema = self.bank.meta.get("table", {}), self.bank.encoder.schema
-        self.file = RowFile(self.path, [*told.get("nulls", []), *self.nulls], told.get("types"))
+        nulls = [*told.get("nulls", []), *(self.nulls or ())]
+        self.file = RowFile(self.path, nulls, told.get("types"))
         self.labels = self._read_target(told.get("target"))
         self.file.check_columns(self.keep, "--keep")
         self.file.check_columns(self.exclude, "--exclude")
@@ -110,14 +112,14 @@ class LaterRows:
             raise InputError("--target: the bundle does not know its target; name the column.")
         return read_target(target, self.file.types)
 
-    def batches(self, size: int, what: str) -> Iterator[LaterBatch]:
-        """The rows, `size` at a time, while the terminal says `what` is done with them."""
-        return count_rows(self._batches(size), what)
+    def batches(self, what: str) -> Iterator[LaterBatch]:
+        """The rows, while the terminal says `what` is done with them."""
+        return count_rows(self._batches(), what)
 
-    def _batches(self, size: int) -> Iterator[LaterBatch]:
+    def _batches(self) -> Iterator[LaterBatch]:
         wanted = list(dict.fromkeys([*self.columns, *self._label_columns, *self.keep]))
         self.n_unlabelled = n_found = 0
-        for numbers, rows in self.file.numbered(size, self.where, wanted):
+        for numbers, rows in self.file.numbered(self.batch_rows, self.where, wanted):
             n_found += len(rows)
             labels = None if self.labels is None else self.labels.of(rows)
             batch = LaterBatch(rows.select(self.columns), numbers, rows.select(self.keep), labels)
@@ -144,25 +146,18 @@ class LaterRows:
         )
         return Schema([*(entry for entry in known if entry.name not in fields), *fields])
 
-    def look_ahead(self, graph: Graph, size: int) -> FeatureBank:
+    def look_ahead(self, graph: Graph) -> FeatureBank:
         """The bank to predict with, batch after batch: it has seen what the graph lets it see."""
         if graph == "state":
             return self.bank
-        return self.bank.lookahead(_Frames(self, size), graph, overrides=self.overrides())
+        return self.bank.lookahead(self, graph, overrides=self.overrides())
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        """The rows that a bank looks at ahead, which it may go through twice."""
+        return (batch.rows for batch in self.batches("looking ahead"))
 
     def remember_types(self) -> None:
         """Keep the types of columns that the bank has come to know."""
         table = self.bank.meta.setdefault("table", {})
         found = plain_types({name: self.file.types[name] for name in self.new_columns})
         table["types"] = {**table.get("types", {}), **found}
-
-
-@dataclass(frozen=True)
-class _Frames:
-    """The rows that a bank looks at ahead, which it may go through twice."""
-
-    rows: LaterRows
-    size: int
-
-    def __iter__(self) -> Iterator[pl.DataFrame]:
-        return (batch.rows for batch in self.rows.batches(self.size, "looking ahead"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from openfate.bank import FeatureBank, describe, read_bundle, updating
 from openfate.cli.command import Answer
@@ -43,13 +43,15 @@ def observe(
     with updating(bundle):
         bank = FeatureBank.load(bundle)
         before = describe(bank)
-        kind: Literal["some", "none"] = "some" if labelled else "none"
-        later = LaterRows(bank, rows, where, null or (), target, kind, exclude=exclude)
+        later = LaterRows(
+            *(bank, rows, batch_rows, where, null, exclude, target),
+            labelled="some" if labelled else "none",
+        )
         if seen and later.labels is None:
             raise InputError("--seen: only labels are new then; give --labelled or --target.")
         n_rows = n_labels = n_unknown = 0
         show = partial(bank.observe, overrides=later.overrides())
-        for batch in later.batches(batch_rows, "observing"):
+        for batch in later.batches("observing"):
             known, unknown = _observe(show, bank, batch, seen)
             n_labels, n_unknown = n_labels + known, n_unknown + unknown
             n_rows += len(batch)

@@ -11,12 +11,12 @@ from typing import Any
 import polars as pl
 
 from openfate.bank import FeatureBank
-from openfate.cli.command import Answer
+from openfate.cli.command import Answer, check_out
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Where
 from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.cli.target_flag import class_text
 from openfate.errors import DataFileError, InputError
-from openfate.files import check_place, writing
+from openfate.files import writing
 
 
 def predict(
@@ -44,11 +44,10 @@ def predict(
     """
     _check_out(out, rows, bundle)
     bank = FeatureBank.load(bundle)
-    later = LaterRows(bank, rows, where, null or (), keep=keep, exclude=exclude)
+    later = LaterRows(bank, rows, batch_rows, where, null, exclude, keep=keep)
     _check_kept(out, {name: later.file.types[name] for name in keep})
-    ready = later.look_ahead(graph, batch_rows)
-    batches = later.batches(batch_rows, "predicting")
-    n_rows = _write((_predict(ready, batch) for batch in batches), out)
+    ready = later.look_ahead(graph)
+    n_rows = _write((_predict(ready, batch) for batch in later.batches("predicting")), out)
     result = {
         "rows": n_rows,
         "new_columns": later.new_columns,
@@ -77,13 +76,10 @@ def _check_out(out: Path, rows: Path, bundle: Path) -> None:
     """Refuse a path that could not be written, or is of the rows or the bundle."""
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out {out}: predictions are a .csv or a .parquet file.")
-    check_place(out)
+    check_out(out, rows)
     if out.is_dir():
         raise InputError(f"--out {out}: it is a folder; name a file.")
-    given, written = rows.resolve(), out.resolve()
-    if given == written or (rows.is_dir() and given in written.parents):
-        raise InputError(f"--out {out}: that would change the rows, {rows}; choose another path.")
-    if bundle.resolve() in written.parents:
+    if bundle.resolve() in out.resolve().parents:
         raise InputError(f"--out {out}: it is in the bundle, {bundle}; choose another path.")
 
 

@@ -9,12 +9,11 @@ import shlex
 import sys
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
-from rich.progress import Progress
 
-from openfate.cli.command import Answer, stderr
+from openfate.cli.command import Answer, make_progress
 from openfate.table import Log, PreparedData, TextFile, open_log
 from openfate.table import prepare as prepare_log
 
@@ -23,17 +22,9 @@ def prepare(
     raw: Path,
     *,
     out: Path,
-    format: str,
-    target: str | None = None,
-    time: str | None = None,
-    drop: tuple[str, ...] = (),
-    log: tuple[str, ...] = (),
-    hour: str = "raw",
-    threshold: int = 4,
-    count_on: str = "train",
-    bad_lines: int = 0,
-    overwrite: bool = False,
+    format: Literal["criteo", "avazu", "csv"],
     measure: bool = False,
+    **settings: Any,
 ) -> Answer:
     """Raw click logs to shards of feature ids, out of core; goes on after an interruption.
 
@@ -44,53 +35,27 @@ def prepare(
     out
         Folder of the prepared data.
     format
-        criteo, avazu or csv (CSV, TSV, Parquet).
-    target
-        csv: the label's column.
-    time
-        csv: the column to split by.
-    drop
-        csv: columns to leave out.
-    log
-        csv: numbers to discretise as Criteo's.
-    hour
-        avazu: raw or of-day.
-    threshold
-        Fewer occurrences than this are rare.
-    count_on
-        train, or all as the released code.
-    bad_lines
-        Lines of a wrong width to leave out.
-    overwrite
-        Replace old data.
+        csv: CSV, TSV, Parquet.
     measure
         Time a bare polars scan of the files too.
+    settings
+        The other arguments of `openfate.table.prepare`.
     """
     resumed = (out / ".work" / "plan.json").exists()
-    columns: dict[str, Any] = {"target": target, "time": time, "drop": drop, "log": log}
     start, cpu_start = perf_counter(), process_time()
-    with Progress(console=stderr(), transient=True, disable=not stderr().is_terminal) as progress:
+    with make_progress() as progress:
         task = progress.add_task("reading", total=None)
 
         def show(stage: str, done: int, total: int | None) -> None:
             progress.update(task, completed=done, total=total, description=stage)
 
-        options: dict[str, Any] = {"format": format, "hour": hour, "count_on": count_on}
-        data = prepare_log(
-            raw,
-            out,
-            **columns,
-            **options,
-            threshold=threshold,
-            bad_lines=bad_lines,
-            overwrite=overwrite,
-            command=shlex.join(["openfate", *sys.argv[1:]]),
-            on_progress=show,
-        )
+        command = shlex.join(["openfate", *sys.argv[1:]])
+        data = prepare_log(raw, out, format, command=command, on_progress=show, **settings)
     seconds, cpu_seconds = perf_counter() - start, process_time() - cpu_start
     result = {**_costs(data, seconds, cpu_seconds), "resumed": resumed}
     if measure:
-        source = open_log(raw, options["format"], **columns)
+        columns = {name: settings[name] for name in ("target", "time", "drop", "log")}
+        source = open_log(raw, format, **columns)
         start, cpu_start = perf_counter(), process_time()
         _scan(source)
         scan, cpu_scan = perf_counter() - start, process_time() - cpu_start

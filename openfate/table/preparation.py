@@ -90,9 +90,19 @@ def prepare(
         A file, or a folder of files that follow one another by name; text may be gzipped.
     out
         The folder to write; a preparation that was interrupted there goes on.
-    format, target, time, drop, log, hour
+    format
         What the log is: see `openfate.table.open_log`.  The split goes by calendar day
         (Avazu), by `time` in ten parts, or in the order of the rows in ten equal parts.
+    target
+        csv: the label's column.
+    time
+        csv: the column to split by.
+    drop
+        csv: columns to leave out.
+    log
+        csv: numbers to discretise as Criteo's.
+    hour
+        avazu: the hour as it is, or of the day.
     threshold
         Values counted fewer times than this share their field's rare feature; 1 keeps all.
     count_on

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from openfate.cli import Answer, Parameter, make_command, names_in, read_signature, stderr
+from openfate.cli import Answer, Parameter, make_command, names_in, read_signature
 from openfate.errors import InputError
 from openfate_lab import experiments
 
@@ -56,6 +56,7 @@ def _make_command(name: str) -> Callable[..., None]:
 
 def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
     """Run it with a bar on stderr; Ctrl-C says what is kept."""
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -68,7 +69,7 @@ def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
     from openfate_lab.experiments.runner import run
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, TextColumn("{task.description}"), console=stderr())
+    progress = Progress(*columns, TextColumn("{task.description}"), console=Console(stderr=True))
     task, kept = progress.add_task("starting"), "nothing was written"
 
     def on_trial(done: int, total: int, last: str) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from openfate.cli import Json, stderr
+from openfate.cli import Json, interruptible, make_progress
 from openfate.errors import InputError
 from openfate.files import check_place
 
@@ -20,7 +19,6 @@ def demo(
 ) -> None:
     """The story in a minute, on scikit-learn's digits, ending in a picture."""
     from rich.console import Console
-    from rich.progress import Progress
     from rich.table import Table
 
     if out.suffix.lower() not in (".png", ".svg", ".pdf"):
@@ -33,18 +31,13 @@ def demo(
 
     torch.set_num_threads(1)  # WHY: tensors this small only wait for a second thread
     n_splits = 5
-    with Progress(console=stderr(), transient=True, disable=not stderr().is_terminal) as progress:
+    with interruptible("nothing was written"), make_progress() as progress:
         task = progress.add_task("training", total=n_splits * len(METHODS))
 
         def advance(seed: int, method: str) -> None:
             progress.update(task, advance=1, description=f"split {seed + 1}: {method}")
 
-        try:
-            result, figure = run_demo(n_splits, advance)
-        except KeyboardInterrupt:
-            progress.stop()
-            print("openfate: interrupted; nothing was written.", file=sys.stderr)
-            raise typer.Exit(130) from None
+        result, figure = run_demo(n_splits, advance)
     result["figure"] = str(save_figure(figure, out))
     if as_json:
         print(json.dumps(result))
@@ -77,11 +70,8 @@ def fetch(
 
     if len(names) > 1 and (url is not None or sha256 is not None):
         raise InputError("--url and --sha256 belong to one data set: name one alone.")
-    columns = (*Progress.get_default_columns(), DownloadColumn())
     files = {}
-    with Progress(
-        *columns, console=stderr(), transient=True, disable=not stderr().is_terminal
-    ) as progress:
+    with make_progress(*Progress.get_default_columns(), DownloadColumn()) as progress:
         for name in names:
             task = progress.add_task(name, total=None)
 

@@ -37,6 +37,9 @@ from cli.tables import QUICK, digest, process
         (["--target", "rich", "--class-weight", "true=much"], ["true=much", "not a number"]),
         (["--target", "rich", "--class-weight", "true=0,false=0"], ["every row weighs nothing"]),
         (["--target", "rich", "--tensorboard", __file__], ["is a file: name a folder"]),
+        (["--target", "rich", "--n-folds", "1"], ["n_folds=1", "from 2 up"]),
+        (["--target", "rich", "--strategy", "fate", "--dropout", "1.5"], ["dropout=1.5", "0 to 1"]),
+        (["--target", "rich", "--strategy", "none", "--drop-edge", "-1"], ["drop_edge=-1", "0 up"]),
         (["--target", "rich", "--exclude", "id,job,age,zip"], ["leave no column to learn"]),
         (["--target", "rich", "--hashed", "jb"], ["--hashed jb", "did you mean 'job'?"]),
         (["--target", "rich", "--not-yet", "agee"], ["--not-yet agee", "did you mean 'age'?"]),
@@ -165,7 +168,7 @@ def test_a_bundle_may_not_be_written_among_the_rows(tables, tmp_path, refused):
     pl.read_csv(tables / "train.csv").write_parquet(tmp_path / "parts" / "1.parquet")
     out = tmp_path / "parts" / "model"
     line = refused("fit", tmp_path / "parts", "--target", "rich", "--out", out)
-    assert f"it is among the rows, {tmp_path / 'parts'}; choose another path." in line
+    assert f"that would change the rows, {tmp_path / 'parts'}; choose another path." in line
 
 
 def test_rows_without_any_known_column_are_predicted_with_a_warning(fitted, tmp_path):
@@ -220,6 +223,10 @@ def test_a_path_that_is_no_bundle_is_named(tables, tmp_path, refused, command):
     line = refused(command, tmp_path / "none", *rows, *out.get(command, []))
     assert f"{tmp_path / 'none'} is not a bundle" in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_inspect_refuses_fewer_than_no_neighbours(fitted, refused):
+    assert "from 0 up" in refused("inspect", fitted, "--feature", "job=cook", "--nearest", -2)
 
 
 @pytest.mark.parametrize(
