@@ -31,7 +31,7 @@ def features_to_rows(graph: Bipartite, table: Tensor) -> Tensor:
     tensor([[11.],
             [ 0.]])
     """
-    return _FeaturesToRows.apply(full_precision(table), graph)  # type: ignore[no-untyped-call, no-any-return]
+    return _Sums.apply(full_precision(table), graph, False)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def rows_to_features(graph: Bipartite, table: Tensor) -> Tensor:
@@ -39,43 +39,29 @@ def rows_to_features(graph: Bipartite, table: Tensor) -> Tensor:
 
     A table of half precision is summed, and handed on, in float32.
     """
-    return _RowsToFeatures.apply(full_precision(table), graph)  # type: ignore[no-untyped-call, no-any-return]
+    return _Sums.apply(full_precision(table), graph, True)  # type: ignore[no-untyped-call, no-any-return]
 
 
-class _FeaturesToRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, graph: Bipartite) -> Tensor:
-        ctx.graph = graph
-        return _at_rows(graph, table.detach())
+class _Sums(torch.autograd.Function):
+    """X table, or X^T table where it is `turned`: each is the other's backward."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        if not torch.is_grad_enabled():  # WHY: who does not differentiate twice saves a call
-            return _at_features(ctx.graph, grads[0]), None
-        return rows_to_features(ctx.graph, grads[0]), None
-
-
-class _RowsToFeatures(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, graph: Bipartite) -> Tensor:
-        ctx.graph = graph
-        return _at_features(graph, table.detach())
+    def forward(ctx: Any, table: Tensor, graph: Bipartite, turned: bool) -> Tensor:
+        ctx.graph, ctx.turned = graph, turned
+        return _sums(table.detach(), graph, turned)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        if not torch.is_grad_enabled():
-            return _at_rows(ctx.graph, grads[0]), None
-        return features_to_rows(ctx.graph, grads[0]), None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        # WHY: who does not differentiate twice saves a call.
+        sums = _Sums.apply if torch.is_grad_enabled() else _sums
+        return sums(grads[0], ctx.graph, not ctx.turned), None, None
 
 
-def _at_rows(graph: Bipartite, table: Tensor) -> Tensor:
-    """X table of any trailing shape, without autograd."""
-    return sum_at_rows(graph, table.flatten(1)).view(graph.n_rows, *table.shape[1:])
-
-
-def _at_features(graph: Bipartite, table: Tensor) -> Tensor:
-    """X^T table of any trailing shape, without autograd."""
-    return sum_at_features(graph, table.flatten(1)).view(graph.n_features, *table.shape[1:])
+def _sums(table: Tensor, graph: Bipartite, turned: bool) -> Tensor:
+    """As `_Sums`, of a table of any trailing shape, without autograd."""
+    flat, n = table.flatten(1), graph.n_features if turned else graph.n_rows
+    sums = sum_at_features(graph, flat) if turned else sum_at_rows(graph, flat)
+    return sums.view(n, *table.shape[1:])
 
 
 def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:

@@ -2,19 +2,18 @@
 
 `train` knows no more of an engine than `loss = engine.learn(engine.prepare(ids, y), seeds)`.
 
-`PlainEngine` is torch's autograd, for every model and device; its `learn` reads like the algorithm
-box of the paper.  The fused engine of `openfate.training.fused` does the same in Triton kernels,
-for the paper's click model on a GPU; `fused_obstacle` tells what it cannot take.  Both keep their
-state in optimizers of the same form, so that one can go on from the other's checkpoint.
+`Engine` is torch's autograd, for every model and device; its `learn` reads like the algorithm box
+of the paper.  The fused engine of `openfate.training.fused` does the same in Triton kernels, for
+the paper's click model on a GPU; `fused_obstacle` tells what it cannot take.  Both keep their state
+in optimizers of the same form, so that one can go on from the other's checkpoint.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -32,7 +31,6 @@ from openfate.training.masking import draw_masks
 from openfate.training.optim import Optimizer, RowAdam, make_optimizer
 from openfate.training.settings import EngineName, Settings
 
-B = TypeVar("B")
 Device = torch.device | str
 _EVERYTHING = (torch.empty(0),)  # the one mask of rows in bags, which is not looked at
 MAX_WIDTH, MAX_HIDDEN = 28, 512  # of the fused engine: what a program's registers hold
@@ -51,51 +49,7 @@ class Seeds(NamedTuple):
         return cls(*np.random.SeedSequence([seed, number]).generate_state(3).tolist())
 
 
-class Engine(ABC, Generic[B]):
-    """Trains on one mini-batch after the other.
-
-    `theta` and `omega` are its optimizers; in a stream `table` is that of W, by touched rows.
-    """
-
-    theta: Optimizer
-    omega: Optimizer
-    table: RowAdam | None
-
-    def __init__(self, model: FATE, settings: Settings, device: Device) -> None:
-        self.model, self.settings, self.device = model, settings, torch.device(device)
-        self.mask_rng = torch.Generator()
-
-    @abstractmethod
-    def prepare(self, ids: Array, y: Array) -> B:
-        """What `learn` takes, of ids (B, d) and labels (B,); may run in another thread."""
-
-    @abstractmethod
-    def learn(self, batch: B, seeds: Seeds | None) -> Tensor | float:
-        """Step phi and W at every mask, omega once; the mean loss of the masks."""
-
-    def settle(self) -> None:
-        """Bring the model's W, and the state of its optimizer, up to now."""
-
-    def close(self) -> None:
-        """Free what training needed beside the state; nothing by default."""
-
-    def state(self) -> dict[str, dict[str, Tensor]]:
-        """All that a run needs to go on, beside the model; the tensors are the live ones."""
-        found = {
-            "theta": saved.optimizer_state(self.theta),
-            "omega": saved.optimizer_state(self.omega),
-        }
-        return found if self.table is None else {"rows": self.table.state(), **found}
-
-    def load_state(self, checkpoint: Checkpoint) -> None:
-        """Go on from the parts of a checkpoint that `state` names."""
-        saved.load_optimizer(self.theta, saved.part(checkpoint, "theta"))
-        saved.load_optimizer(self.omega, saved.part(checkpoint, "omega"))
-        if self.table is not None:
-            self.table.load_state(saved.part(checkpoint, "rows"))
-
-
-def make_engine(model: FATE, settings: Settings, device: Device) -> Engine[Any]:
+def make_engine(model: FATE, settings: Settings, device: Device) -> Engine:
     """The engine of a stream that the settings name, or the fastest that fits.
 
     Examples
@@ -112,7 +66,7 @@ engine='auto', which takes plain torch then.
         from openfate.training.fused.click_engine import FusedEngine  # noqa: PLC0415
 
         return FusedEngine(model, settings, device)
-    return PlainEngine(model, settings, device)
+    return Engine(model, settings, device)
 
 
 def takes_fused(engine: EngineName, obstacle: str | None) -> bool:
@@ -189,11 +143,12 @@ def check_observed(highest: int, n_observed: int) -> None:
         )
 
 
-class PlainEngine(Engine[Batch | Bag]):
-    """Torch's autograd.
+class Engine:
+    """Torch's autograd, for every model and device; a kind of it may compute otherwise.
 
     Of a table, W is stepped with the backbone, as dense as it is.  In a stream the embeddings of a
-    mini-batch are copied out of W once, stepped in the copy and written back.
+    mini-batch are copied out of W once, stepped in the copy and written back.  `theta` and `omega`
+    are its optimizers; in a stream `table` is that of W, by touched rows.
 
     Parameters
     ----------
@@ -212,28 +167,31 @@ class PlainEngine(Engine[Batch | Bag]):
         seed: int | None = None,
         field_of: Tensor | None = None,
     ) -> None:
-        super().__init__(model, settings, device)
-        self.edge_rng = torch.Generator(device)
+        self.model, self.settings, self.device = model, settings, torch.device(device)
+        self.mask_rng, self.edge_rng = torch.Generator(), torch.Generator(device)
         self.field_of, self.fixed_masks = field_of, None
         s, g = settings, model.extrapolator
         theta = list(model.backbone.parameters())
+        self.table: RowAdam | None = None
         if seed is None:
             self.table = RowAdam(model.W.detach(), s.lr, mode=s.adam)
         else:
-            self.table, theta = None, [model.W, *theta]
+            theta = [model.W, *theta]
             self.mask_rng.manual_seed(seed)
             self.edge_rng.manual_seed(seed + 1)
             self.fixed_masks = self.draw_masks() if s.masking == "leave_out" else None
         omega = [] if g is None else g.parameters()
-        self.theta = make_optimizer(theta, s.lr, s.optimizer, s.weight_decay)
-        self.omega = make_optimizer(omega, s.lr_extrapolator, s.optimizer, s.weight_decay)
+        self.theta: Optimizer = make_optimizer(theta, s.lr, s.optimizer, s.weight_decay)
+        self.omega: Optimizer = make_optimizer(
+            omega, s.lr_extrapolator, s.optimizer, s.weight_decay
+        )
 
-    def prepare(self, ids: Array, y: Array) -> Batch:
-        """The graph of the batch."""
+    def prepare(self, ids: Array, y: Array) -> Any:
+        """What `learn` takes, of ids (B, d) and labels (B,); may run in another thread."""
         return Batch.of(ids, y, self.device)
 
-    def learn(self, batch: Batch | Bag, seeds: Seeds | None = None) -> Tensor:
-        """Algorithm 1: fast updates of the backbone, slow updates of the extrapolator."""
+    def learn(self, batch: Any, seeds: Seeds | None = None) -> Tensor | float:
+        """Algorithm 1: step phi and W at every mask, omega once; the mean loss of the masks."""
         s, theta, omega, table = self.settings, self.theta, self.omega, self.table
         if seeds is not None:
             self._reseed(seeds)
@@ -366,27 +324,34 @@ class PlainEngine(Engine[Batch | Bag]):
     # ---- between mini-batches ------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Rows that wait for their drift are not what the model has."""
+        """Bring the model's W up to now: rows of a stream may wait for their drift."""
         if self.table is not None:
             self.table.settle()
 
+    def close(self) -> None:
+        """Free what training needed beside the state; nothing by default."""
+
     def state(self) -> dict[str, dict[str, Tensor]]:
-        """Of a table also where its random numbers are; a stream's begin anew at each batch."""
-        found = super().state()
-        if self.table is None:
-            numbers = {"masks": self.mask_rng.get_state(), "edges": self.edge_rng.get_state()}
-            if self.device.type == "cuda":
-                numbers["cuda"] = torch.cuda.get_rng_state(self.device)
-            found["random"] = {**numbers, "dropout": torch.get_rng_state()}
-        return found
+        """All that a run needs to go on, beside the model; the tensors are the live ones."""
+        optimizers = {"theta": self.theta, "omega": self.omega}
+        found = {name: saved.optimizer_state(each) for name, each in optimizers.items()}
+        if self.table is not None:  # a stream's random numbers begin anew at each batch
+            return {"rows": self.table.state(), **found}
+        numbers = {"masks": self.mask_rng.get_state(), "edges": self.edge_rng.get_state()}
+        if self.device.type == "cuda":
+            numbers["cuda"] = torch.cuda.get_rng_state(self.device)
+        return {**found, "random": {**numbers, "dropout": torch.get_rng_state()}}
 
     def load_state(self, checkpoint: Checkpoint) -> None:
         """Go on from the parts of a checkpoint that `state` names."""
-        super().load_state(checkpoint)
-        if self.table is None:
-            numbers = {k: v.cpu() for k, v in saved.part(checkpoint, "random").items()}
-            self.mask_rng.set_state(numbers["masks"])
-            self.edge_rng.set_state(numbers["edges"])
-            torch.set_rng_state(numbers["dropout"])
-            if "cuda" in numbers:
-                torch.cuda.set_rng_state(numbers["cuda"], self.device)
+        saved.load_optimizer(self.theta, saved.part(checkpoint, "theta"))
+        saved.load_optimizer(self.omega, saved.part(checkpoint, "omega"))
+        if self.table is not None:
+            self.table.load_state(saved.part(checkpoint, "rows"))
+            return
+        numbers = {k: v.cpu() for k, v in saved.part(checkpoint, "random").items()}
+        self.mask_rng.set_state(numbers["masks"])
+        self.edge_rng.set_state(numbers["edges"])
+        torch.set_rng_state(numbers["dropout"])
+        if "cuda" in numbers:
+            torch.cuda.set_rng_state(numbers["cuda"], self.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Protocol, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -57,16 +57,6 @@ def predict_batches(
         yield from predictor.logits(batches, n_ahead)
 
 
-class Predictor(Protocol):
-    """Predicts each mini-batch from its own graph."""
-
-    def logits(self, batches: Batches, n_ahead: int) -> Predictions:
-        """Logits (B,) and labels (B,) of each mini-batch."""
-
-    def close(self) -> None:
-        """Free what predicting needed."""
-
-
 def make_predictor(
     model: FATE, device: Device, engine: EngineName = "auto", drop_new: bool = False
 ) -> Predictor:
@@ -76,11 +66,11 @@ def make_predictor(
         from openfate.training.fused.click_engine import FusedPredictor  # noqa: PLC0415
 
         return FusedPredictor(model, device, drop_new)
-    return PlainPredictor(model, device, drop_new)
+    return Predictor(model, device, drop_new)
 
 
-class PlainPredictor:
-    """The model's own forward, on the graph of each mini-batch."""
+class Predictor:
+    """Predicts each mini-batch from its own graph, by the model's own forward."""
 
     def __init__(self, model: FATE, device: Device, drop_new: bool) -> None:
         self.model, self.device, self.drop_new = model, device, drop_new
@@ -92,7 +82,7 @@ class PlainPredictor:
             yield self._predict(batch).float().cpu().numpy(), batch.y.cpu().numpy()
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Free what predicting needed; nothing by default."""
 
     @torch.no_grad()
     def _predict(self, batch: Batch) -> Tensor:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal, get_args
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -18,29 +19,8 @@ from openfate.training.optim import AdamMode, OptimizerName
 Compat = Literal["paper", "reference"] | None
 EngineName = Literal["auto", "plain", "fused"]
 
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "masking": ("n_fold", "k_shot", "leave_out", "none"),
-    "unit": ("feature", "field"),
-    "reading": ("mask", "columns"),
-    "untrained": ("field_mean", "zero", "leave"),
-    "optimizer": get_args(OptimizerName),
-    "adam": get_args(AdamMode),
-    "engine": get_args(EngineName),
-    "loss": get_args(Loss),
-}
-_LEAST = {
-    **{"n_folds": 2, "n_draws": 1, "n_kept": 1, "epochs": 1, "batch_size": 1, "patience": 1},
-    **{"validate_every": 1, "checkpoint_every": 1, "n_ahead": 0},
-}
-_OPTIONAL = ("n_kept", "batch_size", "patience")  # None has a meaning
-_HIGHEST = {
-    **{"drop_edge": 1.0, "left_out": 1.0, "cell_dropout": 1.0},
-    **{"lr": 1e12, "lr_extrapolator": 1e12, "weight_decay": 1e12},
-}
-_FLAGS = (
-    *("reference_folds", "drop_edge_directed", "async_updates", "accumulate_backbone"),
-    *("overwrite_hidden", "redraw_validation", "mixed_precision"),
-)
+_LEAST = {"n_folds": 2, "n_ahead": 0}  # of the integers; of others 1
+_SHARES = ("drop_edge", "left_out", "cell_dropout")  # numbers up to 1, others up to 1e12
 # What mini-batches of ids must leave at these values: it is of a table in memory.
 _OF_TABLES = {
     **{"batch_size": None, "optimizer": "adam", "loss": "log_loss", "accumulate_backbone": False},
@@ -206,23 +186,8 @@ class Settings:
         return cls(**{**usual, **adam, "patience": 8, **changes})
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                raise InputError(f"{name}={value!r} is unknown: choose one of {choices}.")
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if type(value) is not int or value < least:
-                raise InputError(f"{name}={value!r}: choose an integer from {least} up.")
-        for name, high in _HIGHEST.items():
-            value = getattr(self, name)
-            number = isinstance(value, Real) and not isinstance(value, bool)
-            if not number or not 0 <= value <= high:
-                raise InputError(f"{name}={value!r}: choose a number from 0 to {high:g}.")
-        for name in _FLAGS:
-            if not isinstance(value := getattr(self, name), bool):
-                raise InputError(f"{name}={value!r}: choose True or False.")
+        for name, kind in _KINDS.items():
+            _check_kind(name, getattr(self, name), kind)
         if self.masking == "k_shot" and self.n_kept is None:
             raise InputError(
                 "masking='k_shot' needs n_kept, the number of features or fields to keep."
@@ -281,3 +246,25 @@ class Settings:
         if compat is not None:
             raise InputError(f"compat={compat!r} is unknown: choose 'paper' or 'reference'.")
         return self
+
+
+_KINDS = get_type_hints(Settings)
+
+
+def _check_kind(name: str, value: Any, kind: Any) -> None:
+    """Refuse a value that is not of the kind that its annotation tells."""
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise InputError(f"{name}={value!r} is unknown: choose one of {get_args(kind)}.")
+    elif kind is bool:
+        if not isinstance(value, bool):
+            raise InputError(f"{name}={value!r}: choose True or False.")
+    elif kind is float:
+        high = 1.0 if name in _SHARES else 1e12
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number or not 0 <= value <= high:
+            raise InputError(f"{name}={value!r}: choose a number from 0 to {high:g}.")
+    elif value is not None or NoneType not in get_args(kind):  # None has a meaning in some
+        least = _LEAST.get(name, 1)
+        if type(value) is not int or value < least:
+            raise InputError(f"{name}={value!r}: choose an integer from {least} up.")

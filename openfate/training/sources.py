@@ -26,7 +26,7 @@ from openfate.table import MultiHot
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Bag, Batch, Batches, check_pairs, prepare_ahead
 from openfate.training.checkpoint import Checkpoint
-from openfate.training.engine import PlainEngine, Seeds, make_engine
+from openfate.training.engine import Engine, Seeds, make_engine
 from openfate.training.metrics import StreamingAUC
 from openfate.training.prediction import make_predictor
 from openfate.training.rows import Rows, check_fields, check_rows
@@ -87,7 +87,7 @@ class TableSource:
         plain = settings.masking == "none" and model.extrapolator is None
         self.in_bags = one_sum and plain and settings.batch_size is not None
         self.whole = self.batch(rows) if settings.batch_size is None else None
-        self.engine = PlainEngine(model, settings, device, seed, self.field_of)
+        self.engine = Engine(model, settings, device, seed, self.field_of)
         self.validate: Validate | None = None
         if validation is not None:
             later = check_rows(model, settings.loss, "validation", *validation)

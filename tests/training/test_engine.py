@@ -12,7 +12,7 @@ from openfate.errors import InputError
 from openfate.models import FATE, GCN, MLP, GraphSAGE
 from openfate.training import Settings
 from openfate.training import engine as engines
-from openfate.training.engine import PlainEngine, Seeds, make_engine
+from openfate.training.engine import Engine, Seeds, make_engine
 
 BASE = Settings.clicks(n_kept=2, n_draws=2)
 
@@ -27,7 +27,7 @@ def make() -> FATE:
 
 def test_a_cpu_takes_plain_torch():
     if not INTERPRETED:
-        assert type(make_engine(make().cpu(), BASE, "cpu")) is PlainEngine
+        assert type(make_engine(make().cpu(), BASE, "cpu")) is Engine
 
 
 @needs_gpu
@@ -35,9 +35,9 @@ def test_a_gpu_takes_the_fused_engine_where_it_fits():
     from openfate.training.fused.click_engine import FusedEngine
 
     assert type(make_engine(make(), BASE, "cuda")) is FusedEngine
-    assert type(make_engine(make(), replace(BASE, engine="plain"), "cuda")) is PlainEngine
-    assert type(make_engine(make().double(), BASE, "cuda")) is PlainEngine
-    assert type(make_engine(make(), replace(BASE, masking="n_fold"), "cuda")) is PlainEngine
+    assert type(make_engine(make(), replace(BASE, engine="plain"), "cuda")) is Engine
+    assert type(make_engine(make().double(), BASE, "cuda")) is Engine
+    assert type(make_engine(make(), replace(BASE, masking="n_fold"), "cuda")) is Engine
 
 
 class OtherMLP(MLP):

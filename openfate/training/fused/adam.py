@@ -25,14 +25,8 @@ class DenseAdam:
     """
 
     def __init__(self, adam: RowAdam) -> None:
-        self.W, self.m, self.v, self.eps, at = (
-            adam.table,
-            adam.m,
-            adam.v,
-            adam.eps,
-            adam.table.device,
-        )
-        self.betas = adam.betas
+        self.W, self.m, self.v, at = adam.table, adam.m, adam.v, adam.table.device
+        self.betas, self.eps = adam.betas, adam.eps
         self.t = torch.tensor([float(adam.t)], dtype=torch.float64, device=at)
         logs = [adam.lr, *(math.log(beta) for beta in adam.betas)]
         self.rates = torch.tensor(logs, dtype=torch.float64, device=at)

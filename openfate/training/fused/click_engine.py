@@ -12,7 +12,7 @@ is done once as it stands, which also compiles it, and replayed from a recording
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -36,13 +36,14 @@ from openfate.training.fused.adam import DenseAdam
 from openfate.training.fused.sums import BatchGraph, Keep, sum_at_features, sum_at_rows
 from openfate.training.masking import draw_masks
 from openfate.training.optim import RowAdam
+from openfate.training.prediction import Predictions, Predictor
 from openfate.training.settings import Settings
 
 N_ROOMS = 2  # rooms that are kept: of full batches, and of the last one of an epoch
 N_SEEDS = 3  # of a step: DropEdge, and Dropout in two layers
 
 
-class FusedEngine(Engine[IdBatch]):
+class FusedEngine(Engine):
     """What `fused_obstacle` lets pass.  Adam on W is dense: the numbers of "exact"."""
 
     theta: torch.optim.Adam
@@ -51,7 +52,6 @@ class FusedEngine(Engine[IdBatch]):
 
     def __init__(self, model: FATE, settings: Settings, device: Device) -> None:
         super().__init__(model, settings, device)
-        self.table = RowAdam(model.W.detach(), settings.lr, mode=settings.adam)
         # WHY: torch's own, whose count of steps is on the device, where a recording reads it.
         self.theta = torch.optim.Adam(model.backbone.parameters(), settings.lr, fused=True)
         self.theta.param_groups[0]["capturable"] = model.W.is_cuda
@@ -64,41 +64,32 @@ class FusedEngine(Engine[IdBatch]):
         self.weights_gradients = sage.Sage.gradients_of(_extrapolator(model))
         self.total = torch.zeros(1, dtype=torch.float64, device=model.W.device)
         self.rooms = _Rooms(self._fill, self._step)
-        self.n_steps = self.n_unnoted = 0
+        self.n_unnoted = 0  # steps that the table has not been told of
 
     def prepare(self, ids: Array, y: Array) -> IdBatch:
         """Rows on the device; their graph is made there when it is their turn."""
         return IdBatch.of(ids, y, self.device)
 
-    def learn(self, batch: IdBatch, seeds: Seeds | None) -> float:
+    def learn(self, batch: IdBatch, seeds: Seeds | None = None) -> float:
         """Step phi and W at every mask, omega once; the mean loss of the masks."""
         assert seeds is not None
-        for kept in self._start(batch, seeds):
-            self.room.draw.copy_(kept)
-            self.room.second()
-        return self._end()
-
-    def _start(self, batch: IdBatch, seeds: Seeds) -> Tensor:
-        """(S, n) bytes: the kept fields and the seeds of each step."""
-        self.room = self.rooms.enter(batch)
+        room = self.rooms.enter(batch)
         self.mask_rng.manual_seed(seeds.masks)
         draws = _draws(draw_masks(self.settings, batch.ids.size(1), self.mask_rng), seeds)
         draws = draws.pin_memory() if batch.ids.is_cuda else draws
         draws = draws.to(batch.ids.device, non_blocking=True)
-        self.room = self.rooms.check(self.room, batch)  # the host waits here
-        check_observed(self.room.highest, len(self.model.W))
-        self.n_steps = len(draws)
-        return draws
-
-    def _end(self) -> float:
-        """Step omega; record what happened, where it is likely to happen again."""
+        room = self.rooms.check(room, batch)  # the host waits here
+        check_observed(room.highest, len(self.model.W))
+        for draw in draws:
+            room.draw.copy_(draw)
+            room.second()
         self.omega.step()
         self.omega.zero_grad(set_to_none=False)
         for norm in cast("MLP", self.model.backbone).norms:
-            cast("Tensor", norm.num_batches_tracked).add_(self.n_steps)
-        self.n_unnoted += self.n_steps
-        loss = float(self.total) / self.n_steps
-        self.rooms.leave(self.room)
+            cast("Tensor", norm.num_batches_tracked).add_(len(draws))
+        self.n_unnoted += len(draws)
+        loss = float(self.total) / len(draws)
+        self.rooms.leave(room)
         return loss
 
     def close(self) -> None:
@@ -146,16 +137,14 @@ class FusedEngine(Engine[IdBatch]):
         self.theta.step()
 
 
-class FusedPredictor:
-    """Predicts each mini-batch from its own graph; always in float32, or tf32 where torch may."""
+class FusedPredictor(Predictor):
+    """The same in Triton kernels; always in float32, or tf32 where torch may."""
 
     def __init__(self, model: FATE, device: Device, drop_new: bool) -> None:
-        self.model, self.device, self.drop_new = model, device, drop_new
+        super().__init__(model, device, drop_new)
         self.live, self.rooms = _Live(model), _Rooms(self._forward)
 
-    def logits(
-        self, batches: Batches, n_ahead: int
-    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    def logits(self, batches: Batches, n_ahead: int) -> Predictions:
         """Logits (B,) and labels (B,) of each mini-batch."""
         self.model.eval()
         under_way: list[_UnderWay] = []
@@ -315,7 +304,7 @@ class _Rooms:
     def leave(self, room: _Room) -> None:
         """Record what was done, in the first room at once, in others when they are used again."""
         room.n_uses += 1
-        if not room.ids.is_cuda or room.first.recorded or (room.n_uses == 1 and self.n_made > 1):
+        if not room.ids.is_cuda or room.first.graph or (room.n_uses == 1 and self.n_made > 1):
             return
         if self.pool is None:
             self.pool = torch.cuda.graph_pool_handle()
@@ -365,10 +354,6 @@ class _Task:
             self.work()
         else:
             self.graph.replay()
-
-    @property
-    def recorded(self) -> bool:
-        return self.graph is not None
 
     def record(self, pool: Any) -> None:
         """Record the work, which is not done; it must have been done before."""
