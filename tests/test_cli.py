@@ -92,7 +92,7 @@ def test_bad_flags_give_one_line_and_write_nothing(tmp_path, arguments, parts):
 
 def test_a_missing_data_folder_is_named_with_the_remedy(tmp_path):
     done, out = uci(tmp_path, "--datasets", "gene", "--data", str(tmp_path / "nowhere"))
-    assert_one_clear_line(done, str(tmp_path / "nowhere"), "--data")
+    assert_one_clear_line(done, str(tmp_path / "nowhere"), "give the folder of the data sets")
     assert not out.exists()
 
 
