@@ -248,9 +248,7 @@ def check_free(path: Path, overwrite: bool) -> None:
     if (path / "meta.json").exists():
         _read_meta(path, any_format=True)  # a foreign meta.json is not ours to replace
         if not overwrite:
-            raise InputError(
-                f"{path} holds a bundle already: give overwrite=True to replace it."
-            )
+            raise InputError(f"{path} holds a bundle already: give overwrite=True to replace it.")
         return
     for file in path.iterdir():
         if not (_NAME.fullmatch(file.name) or _TEMPORARY.fullmatch(file.name)):

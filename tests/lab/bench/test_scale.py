@@ -31,7 +31,7 @@ def test_scale_measures_every_size_on_both_sides(quick, capsys):
 
 
 @pytest.mark.parametrize("text", ["1e5,x", "0", "2.5", "inf", ""])
-def test_sizes_that_are_no_whole_numbers_are_refused(text, capsys):
+def test_sizes_that_are_no_integers_are_refused(text, capsys):
     with pytest.raises(SystemExit) as stop:
         bench.main(["scale", "--rows", text])
     assert stop.value.code == 2
