@@ -36,7 +36,7 @@ def predictions(path: Path, name: str) -> dict[str, Any]:
     """Of all rows in every way, and after half of them were observed."""
     frame, model = PREPARED[name](rows()), load(path)
     found = {graph: model.predict_proba(frame, graph=graph) for graph in ("auto", "state", "batch")}
-    found["bank"] = FeatureBank.load(path).outputs(frame)
+    found["bank"] = FeatureBank.load(path).predict(frame)
     model.observe(frame[:15])
     found["observed"] = model.predict_proba(frame)
     model.observe(frame[15:], rows()["rich"][15:])
