@@ -177,7 +177,7 @@ def test_the_claims_are_those_of_the_report():
 # ---- links -------------------------------------------------------------------------------------
 
 LINE_LINK = re.compile(
-    r"\[`(?P<name>\w[\w.]*)`\]\(\.\./(?P<path>openfate/[\w/.]+)#L(?P<line>\d+)\)"
+    r"\[`(?P<name>\w[\w.]*)`\]\(\.\./(?P<path>openfate(?:_lab)?/[\w/.]+)#L(?P<line>\d+)\)"
 )
 
 
