@@ -54,7 +54,7 @@ def test_rows_wait_until_they_are_there(device):
     rows = IdBatch.of(IDS, Y, device)
     rows.wait()
     assert rows.ids.dtype == torch.int32 and rows.ids.tolist() == IDS.tolist()
-    assert rows.y.tolist() == rows.labels.tolist() == Y.tolist() and len(rows.y) == 5
+    assert rows.y.tolist() == rows.labels.tolist() == Y.tolist()
 
 
 @pytest.mark.parametrize("shift", [2**32, -(2**32)])
@@ -131,7 +131,7 @@ def test_bad_batches_are_named(ids, y, message):
 def test_ids_of_any_whole_type_are_the_same_batch(dtype):
     one, other = Batch.of(IDS, Y), Batch.of(IDS.astype(dtype), Y.astype(bool))
     assert torch.equal(one.ids, other.ids) and torch.equal(one.y, other.y)
-    assert len(Batch.of(IDS.astype(dtype)[:, ::-1], Y)) == len(one)  # strides of any kind
+    assert Batch.of(IDS.astype(dtype)[:, ::-1], Y).X.n_rows == one.X.n_rows  # strides of any kind
 
 
 def test_a_batch_size_below_one_is_refused():
