@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from openfate.models import FATE
-from openfate.training import Seeds, Settings
-from openfate.training.engine import make_engine
+from openfate.training import Settings
+from openfate.training.engine import Seeds, make_engine
 from openfate.training.fused.sums import BatchGraph, Keep
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None

@@ -85,7 +85,14 @@ def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:
 class _FeaturesToCells(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, graph: Bipartite, n_fields: int) -> Tensor:
-        cell = _cells(graph, n_fields)  # (E,); N F for an edge in no cell
+        if graph.field_of is None:
+            raise InputError(
+                "sums of fields need a graph with field_of: see Bipartite.with_fields."
+            )
+        field, rows = graph.field_of.index_select(0, graph.feature), graph.row_ptr.diff()
+        row = torch.arange(graph.n_rows, device=field.device).repeat_interleave(rows)
+        # (E,) cells row by row and field by field; N F for an edge in none.
+        cell = torch.where(field < n_fields, row * n_fields + field, graph.n_rows * n_fields)
         ctx.graph, ctx.cell, ctx.shape = graph, cell, table.shape
         ordered, order = cell.sort(stable=True)
         steps = torch.arange(graph.n_rows * n_fields + 1, device=cell.device)
@@ -103,15 +110,6 @@ class _FeaturesToCells(torch.autograd.Function):
         index = ctx.cell.index_select(0, graph.feature_order()).int()
         sums = segment_sums(heard, index, graph.feature_ptr, graph.value_by_feature)
         return sums.view(ctx.shape), None, None
-
-
-def _cells(graph: Bipartite, n_fields: int) -> Tensor:
-    """(E,) the cell of each edge in row order, row by row and field by field; N F for none."""
-    if graph.field_of is None:
-        raise InputError("sums of fields need a graph with field_of: see Bipartite.with_fields.")
-    field = graph.field_of.index_select(0, graph.feature)
-    row = torch.arange(graph.n_rows, device=field.device).repeat_interleave(graph.row_ptr.diff())
-    return torch.where(field < n_fields, row * n_fields + field, graph.n_rows * n_fields)
 
 
 def full_precision(table: Tensor) -> Tensor:

@@ -197,21 +197,12 @@ def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | Non
     # WHY: an embedding bag writes each sum once, in order; `index_add` takes 20 times as long.  It
     # takes five times as long too where the columns of a row do not lie side by side.
     if table.stride(1) != 1:
-        table = _side_by_side(table)
-    if values is None:
-        return torch.embedding_bag(table, index, ptr, mode=0, include_last_offset=True)[0]
-    weights = values.to(table.dtype)
+        on_cpu = table.device.type == "cpu"  # WHY: where numpy transposes in half the time
+        table = torch.from_numpy(table.numpy().copy("C")) if on_cpu else table.contiguous()
+    weights = None if values is None else values.to(table.dtype)
     return torch.embedding_bag(
         table, index, ptr, mode=0, per_sample_weights=weights, include_last_offset=True
     )[0]
-
-
-def _side_by_side(table: Tensor) -> Tensor:
-    """The same table, row by row in memory."""
-    # WHY: numpy transposes in half the time.
-    if table.device.type == "cpu":
-        return torch.from_numpy(np.ascontiguousarray(table.numpy()))
-    return table.contiguous()
 
 
 def _new_ptr(ptr: Tensor, keep: Tensor, places: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ Here are this contract and the feed-forward network; `openfate.models.interactio
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -179,8 +179,10 @@ class MLP(Backbone):
     def _layers(self, h: Tensor) -> Tensor:
         """(n_inputs, N) -> (n_outputs, N)."""
         scale = 1.0
-        for index, layer in enumerate(self.layers):
-            h = self._affine(cast("nn.Linear", layer), h, scale)
+        for index, layer in enumerate(cast("Iterable[nn.Linear]", self.layers)):
+            # WHY: what is left after Dropout is scaled up in the next weights: fewer numbers.
+            weight = layer.weight if scale == 1 else layer.weight * scale
+            h = torch.addmm(layer.bias[:, None], weight, h)
             if index == len(self.layers) - 1:
                 break
             if self.norms:
@@ -202,12 +204,6 @@ class MLP(Backbone):
             "pool": "sum" if self.n_fields is None else "field_linear",
             "n_fields": self.n_fields,
         }
-
-    @staticmethod
-    def _affine(layer: nn.Linear, h: Tensor, scale: float) -> Tensor:
-        # WHY: what is left after Dropout is scaled up in the next weights, which are fewer numbers.
-        weight = layer.weight if scale == 1 else layer.weight * scale
-        return torch.addmm(layer.bias[:, None], weight, h)
 
 
 _of_relu = torch.ops.aten.threshold_backward.default

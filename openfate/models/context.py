@@ -21,13 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from openfate.graph import (
-    Bipartite,
-    Edges,
-    features_to_rows,
-    rows_to_features,
-    touched_features,
-)
+from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features, touched_features
 from openfate.table import MultiHot
 
 _CHUNK = 1 << 16  # rows at a time: bounds the memory of messages

@@ -257,8 +257,11 @@ class GraphSAGE(nn.Module):
         if heard is None:
             message = cast("Tensor", neighbour.bias)
         else:
-            message = neighbour(_mean(heard, degree).to(cast("Tensor", neighbour.weight).dtype))
-        return self._norm(message if own is None else message + root(own))
+            at_least_one = degree.clamp(min=1).to(heard.dtype)
+            mean = heard / at_least_one.view(-1, *[1] * (heard.dim() - 1))
+            message = neighbour(mean.to(cast("Tensor", neighbour.weight).dtype))
+        states = message if own is None else message + root(own)
+        return F.normalize(states, dim=-1) if self.normalize else states
 
     def options(self) -> dict[str, Any]:
         """What else than its width and two layers makes one again."""
@@ -273,9 +276,6 @@ class GraphSAGE(nn.Module):
                 "because only there the message of a row depends on that row alone."
             )
 
-    def _norm(self, states: Tensor) -> Tensor:
-        return F.normalize(states, dim=-1) if self.normalize else states
-
 
 def _without_autocast(device: str) -> AbstractContextManager[Any]:
     """WHY: the products of a GCN are small, and its walk is in float32 anyway."""
@@ -286,7 +286,3 @@ def _without_autocast(device: str) -> AbstractContextManager[Any]:
 def _check_layers(n_layers: int) -> None:
     if n_layers < 1:
         raise InputError(f"n_layers={n_layers}: an extrapolator needs one layer or more.")
-
-
-def _mean(total: Tensor, degree: Tensor) -> Tensor:
-    return total / degree.clamp(min=1).to(total.dtype).view(-1, *[1] * (total.dim() - 1))

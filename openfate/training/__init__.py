@@ -1,12 +1,9 @@
 """Algorithm 1: one loop over a table or a stream, two engines; masking, DropEdge, optimizers."""
 
 from openfate.training.batches import Batch, Batches, array_batches
-from openfate.training.dropedge import drop_edges
-from openfate.training.engine import Seeds
 from openfate.training.history import History, Step
 from openfate.training.loop import train
-from openfate.training.losses import Loss
-from openfate.training.masking import k_shot, n_fold
+from openfate.training.masking import drop_edges, k_shot, n_fold
 from openfate.training.metrics import StreamingAUC, accuracy, log_loss, probabilities, roc_auc
 from openfate.training.optim import LeanAdam, RowAdam
 from openfate.training.prediction import predict_batches
@@ -18,9 +15,7 @@ __all__ = [
     "Compat",
     "History",
     "LeanAdam",
-    "Loss",
     "RowAdam",
-    "Seeds",
     "Settings",
     "Step",
     "StreamingAUC",

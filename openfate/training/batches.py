@@ -72,9 +72,6 @@ class IdBatch:
             for tensor in (self.ids, self.y):
                 tensor.record_stream(now)
 
-    def __len__(self) -> int:
-        return len(self.y)
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -98,9 +95,6 @@ class Batch:
         if len(touched):
             check_ids(int(touched[0]))
         return cls(X, touched.long(), batch.y)
-
-    def __len__(self) -> int:
-        return self.X.n_rows
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,8 @@ from openfate.models import FATE, GCN, MLP, GraphSAGE
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Array, Bag, Batch
 from openfate.training.checkpoint import Checkpoint
-from openfate.training.dropedge import drop_edges
-from openfate.training.losses import mean_loss
-from openfate.training.masking import draw_masks
+from openfate.training.masking import draw_masks, drop_edges
+from openfate.training.metrics import mean_loss
 from openfate.training.optim import Optimizer, RowAdam, make_optimizer
 from openfate.training.settings import EngineName, Settings
 
@@ -61,7 +60,7 @@ def make_engine(model: FATE, settings: Settings, device: Device) -> Engine:
     openfate.errors.InputError: engine='fused' does not fit: device=cpu is no GPU. Choose \
 engine='auto', which takes plain torch then.
     """
-    if takes_fused(settings.engine, fused_obstacle(model, device, settings)):
+    if takes_fused(settings.engine, model, device, settings):
         # WHY here: this module loads Triton.
         from openfate.training.fused.click_engine import FusedEngine  # noqa: PLC0415
 
@@ -69,8 +68,11 @@ engine='auto', which takes plain torch then.
     return Engine(model, settings, device)
 
 
-def takes_fused(engine: EngineName, obstacle: str | None) -> bool:
+def takes_fused(
+    engine: EngineName, model: FATE, device: Device, settings: Settings | None = None
+) -> bool:
     """Whether an engine's name and what is in its way choose the fused one."""
+    obstacle = fused_obstacle(model, device, settings)
     if engine == "fused" and obstacle is not None:
         raise InputError(
             f"engine='fused' does not fit: {obstacle}. Choose engine='auto', which takes plain "
@@ -159,6 +161,10 @@ class Engine:
         (D,) the field of each feature of a table.
     """
 
+    theta: Optimizer
+    omega: Optimizer
+    table: RowAdam | None
+
     def __init__(
         self,
         model: FATE,
@@ -172,7 +178,7 @@ class Engine:
         self.field_of, self.fixed_masks = field_of, None
         s, g = settings, model.extrapolator
         theta = list(model.backbone.parameters())
-        self.table: RowAdam | None = None
+        self.table = None
         if seed is None:
             self.table = RowAdam(model.W.detach(), s.lr, mode=s.adam)
         else:
@@ -181,10 +187,8 @@ class Engine:
             self.edge_rng.manual_seed(seed + 1)
             self.fixed_masks = self.draw_masks() if s.masking == "leave_out" else None
         omega = [] if g is None else g.parameters()
-        self.theta: Optimizer = make_optimizer(theta, s.lr, s.optimizer, s.weight_decay)
-        self.omega: Optimizer = make_optimizer(
-            omega, s.lr_extrapolator, s.optimizer, s.weight_decay
-        )
+        self.theta = make_optimizer(theta, s.lr, s.optimizer, s.weight_decay)
+        self.omega = make_optimizer(omega, s.lr_extrapolator, s.optimizer, s.weight_decay)
 
     def prepare(self, ids: Array, y: Array) -> Any:
         """What `learn` takes, of ids (B, d) and labels (B,); may run in another thread."""
@@ -194,7 +198,9 @@ class Engine:
         """Algorithm 1: step phi and W at every mask, omega once; the mean loss of the masks."""
         s, theta, omega, table = self.settings, self.theta, self.omega, self.table
         if seeds is not None:
-            self._reseed(seeds)
+            torch.manual_seed(seeds.dropout)
+            self.mask_rng.manual_seed(seeds.masks)
+            self.edge_rng.manual_seed(seeds.edges)
         if table is not None:
             assert isinstance(batch, Batch)
             check_observed(int(batch.ids[-1]), len(self.model.W))
@@ -206,8 +212,9 @@ class Engine:
             theta.zero_grad()
         with self._omega_unchanged():
             for kept in self._masks(batch):
-                if s.overwrite_hidden:  # PAPER: T5, W[f_j] <- 0 as printed
-                    self._erase(kept, batch)
+                if s.overwrite_hidden and isinstance(batch, Batch):
+                    with torch.no_grad():  # PAPER: T5, W[f_j] <- 0 as printed
+                        self.model.W[batch.ids[(~kept).nonzero()[:, 0]]] = 0
                 if not s.accumulate_backbone:
                     theta.zero_grad()
                 loss = self._loss(batch, kept)
@@ -226,11 +233,6 @@ class Engine:
         return torch.stack(losses).mean()
 
     # ---- what a step draws ---------------------------------------------------------------------
-
-    def _reseed(self, seeds: Seeds) -> None:
-        torch.manual_seed(seeds.dropout)
-        self.mask_rng.manual_seed(seeds.masks)
-        self.edge_rng.manual_seed(seeds.edges)
 
     def draw_masks(self) -> Tensor:
         """Masks (S, D) over all features of a table."""
@@ -314,12 +316,6 @@ class Engine:
     def _mean_loss(self, outputs: Tensor, target: Batch | Bag) -> Tensor:
         # WHY: a loss in bfloat16 would round to three digits.
         return mean_loss(self.settings.loss, full_precision(outputs), target.y, target.weight)
-
-    def _erase(self, kept: Tensor, batch: Batch | Bag) -> None:
-        """Set the embeddings of hidden features to zero in place."""
-        if isinstance(batch, Batch):
-            with torch.no_grad():
-                self.model.W[batch.ids[(~kept).nonzero()[:, 0]]] = 0
 
     # ---- between mini-batches ------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from openfate.training import checkpoint as saved
 from openfate.training.batches import Batches
 from openfate.training.checkpoint import Checkpoint
 from openfate.training.history import BestWeights, History, Step
-from openfate.training.settings import Settings, check_device, cuda_devices
+from openfate.training.settings import Settings, check_device
 from openfate.training.sources import Steps, StreamSource, TableSource
 
 LabelledRows = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
@@ -149,9 +149,9 @@ class _Run:
     @contextmanager
     def running(self, resume: Checkpoint | None) -> Iterator[Steps]:
         """The steps to come.  In the end, also when interrupted, the caller has the best so far."""
-        started = time.perf_counter()
+        started, W = time.perf_counter(), self.model.W
         # WHY: fork_rng, because Dropout draws from torch's own generator.
-        with torch.random.fork_rng(cuda_devices(self.model.W.device)):
+        with torch.random.fork_rng([W.device] if W.is_cuda else []):
             torch.manual_seed(self.source.seed + 2)
             if resume is not None:
                 self._load(resume)

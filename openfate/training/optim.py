@@ -321,18 +321,6 @@ def _fused(
     counts = {n: torch.tensor(float(n), device=w[0].device) for n in set(steps)}
     # WHY: `torch.optim.adam.adam`, which calls it, takes three times as long on small tensors.
     kernel = torch._fused_adam_ if weight_decay is None else torch._fused_adamw_
-    kernel(
-        w,
-        grads,
-        m,
-        v,
-        [],
-        [counts[n] for n in steps],
-        lr=lr,
-        beta1=betas[0],
-        beta2=betas[1],
-        weight_decay=weight_decay or 0.0,
-        eps=eps,
-        amsgrad=False,
-        maximize=False,
-    )
+    rates: dict[str, Any] = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps}
+    rates |= {"weight_decay": weight_decay or 0.0, "amsgrad": False, "maximize": False}
+    kernel(w, grads, m, v, [], [counts[n] for n in steps], **rates)

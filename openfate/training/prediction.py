@@ -15,7 +15,7 @@ from openfate.errors import InputError
 from openfate.graph import Edges
 from openfate.models import FATE
 from openfate.training.batches import Batch, Batches, prepare_ahead
-from openfate.training.engine import Device, fused_obstacle, takes_fused
+from openfate.training.engine import Device, takes_fused
 from openfate.training.settings import EngineName, check_device
 
 Predictions = Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]
@@ -61,7 +61,7 @@ def make_predictor(
     model: FATE, device: Device, engine: EngineName = "auto", drop_new: bool = False
 ) -> Predictor:
     """As `make_engine`; `drop_new` leaves features from id D on out."""
-    if takes_fused(engine, fused_obstacle(model, device)):
+    if takes_fused(engine, model, device):
         # WHY here: this module loads Triton.
         from openfate.training.fused.click_engine import FusedPredictor  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from openfate.errors import InputError
 from openfate.models import FATE
 from openfate.table import MultiHot
-from openfate.training.losses import Loss
+from openfate.training.metrics import Loss
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,11 @@ def check_rows(
 ) -> Rows:
     """Rows that the model can be trained or validated with; `name` says which they are."""
     target = np.asarray(y)
-    _check_type(loss, name, target)
+    n_axes, kinds, remedy = _WANTED[loss]
+    if target.ndim != n_axes or target.dtype.kind not in kinds:
+        raise InputError(
+            f"{name} labels have the type {target.dtype} and the shape {target.shape}: {remedy}"
+        )
     if X.n_features != len(model.W):
         raise InputError(
             f"{name} rows have {X.n_features} features, the model {len(model.W)}: give rows over "
@@ -80,14 +84,6 @@ _WANTED: dict[Loss, tuple[int, str, str]] = {
     "squared_error": (1, "iubf", "give one number for each row."),
     "absolute_error": (1, "iubf", "give one number for each row."),
 }
-
-
-def _check_type(loss: Loss, name: str, target: NDArray[Any]) -> None:
-    n_axes, kinds, remedy = _WANTED[loss]
-    if target.ndim != n_axes or target.dtype.kind not in kinds:
-        raise InputError(
-            f"{name} labels have the type {target.dtype} and the shape {target.shape}: {remedy}"
-        )
 
 
 def _classes(

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 
 from openfate.errors import InputError
-from openfate.training.losses import Loss
+from openfate.training.metrics import Loss
 from openfate.training.optim import AdamMode, OptimizerName
 
 Compat = Literal["paper", "reference"] | None
@@ -51,11 +51,6 @@ def check_device(device: torch.device | str) -> torch.device:
             f"device={device!r} is not there: choose 'cpu' or, where torch sees a GPU, 'cuda'."
         )
     return at
-
-
-def cuda_devices(device: torch.device) -> list[torch.device]:
-    """Those whose random numbers a run draws from, beside the CPU's."""
-    return [device] if device.type == "cuda" else []
 
 
 @dataclass(frozen=True)

@@ -259,10 +259,9 @@ class StreamSource:
         for logits, y in self.predictor.logits(self.later(), self.settings.n_ahead):
             score.add(logits, y)
             n_clicks += int((y == 1).sum())
-        if n_clicks in (0, score.n_rows):
-            held = (
-                f"{score.n_rows} rows of class {int(n_clicks > 0)}" if score.n_rows else "no rows"
-            )
+        n_rows = score.n_rows
+        if n_clicks in (0, n_rows):
+            held = f"{n_rows} rows of class {int(n_clicks > 0)}" if n_rows else "no rows"
             raise InputError(
                 f"validation holds {held}: a ROC-AUC needs rows of both classes; give more rows, "
                 "or validation=None."

@@ -26,14 +26,8 @@ from openfate.models import DCN, FATE, GCN, MLP, DeepFM, GraphSAGE, WideDeep
 from openfate.openworld.probe import _hide
 from openfate.table import MultiHot
 from openfate.table.pieces import batches_of
-from openfate.training import (
-    Seeds,
-    Settings,
-    array_batches,
-    drop_edges,
-    k_shot,
-    n_fold,
-)
+from openfate.training import Settings, array_batches, drop_edges, k_shot, n_fold
+from openfate.training.engine import Seeds
 from openfate.training.masking import leave_out
 from openfate.training.sources import TableSource
 from openfate_lab.data import SyntheticStream, load, split_features, split_fields, split_rows

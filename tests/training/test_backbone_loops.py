@@ -14,12 +14,7 @@ from openfate.errors import InputError
 from openfate.graph import Bipartite
 from openfate.models import DCN, FATE, GCN, MLP, SGC, Backbone, DeepFM, GraphSAGE, WideDeep
 from openfate.table import MultiHot
-from openfate.training import (
-    Settings,
-    array_batches,
-    predict_batches,
-    train,
-)
+from openfate.training import Settings, array_batches, predict_batches, train
 
 N_FIELDS, SIZE, H = 3, 4, 4
 D = N_FIELDS * SIZE

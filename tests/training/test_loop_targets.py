@@ -30,7 +30,7 @@ from openfate.graph import Bipartite, Edges
 from openfate.models import GraphSAGE
 from openfate.table import MultiHot
 from openfate.training import train
-from openfate.training.losses import mean_loss
+from openfate.training.metrics import mean_loss
 
 KINDS = [
     ("log_loss", 3),

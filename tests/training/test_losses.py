@@ -12,8 +12,7 @@ from sklearn import metrics as sklearn_metrics
 from torch import Tensor
 
 from openfate.training import probabilities
-from openfate.training.losses import mean_loss
-from openfate.training.metrics import weighted_mean
+from openfate.training.metrics import mean_loss, weighted_mean
 
 KINDS = [
     ("log_loss", 1),

@@ -68,11 +68,9 @@ def _adam_kernel(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = at < n_weights
-    w, m, v = (
-        tl.load(W + at, mask=there),
-        tl.load(M + at, mask=there),
-        tl.load(V + at, mask=there),
-    )
+    w = tl.load(W + at, mask=there)
+    m = tl.load(M + at, mask=there)
+    v = tl.load(V + at, mask=there)
     local = tl.load(where + at // H, mask=there, other=-1)
     place = local.to(tl.int64) * P + at % H
     g = tl.load(one + place, mask=local >= 0, other=0.0)
