@@ -41,4 +41,8 @@ __all__ = [
     "train",
 ]
 
-__getattr__, __dir__ = lazy_names(__name__, read_homes(__file__))
+__getattr__, _ = lazy_names(__name__, read_homes(__file__))
+
+
+def __dir__() -> list[str]:
+    return __all__

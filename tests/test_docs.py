@@ -74,7 +74,7 @@ def test_every_block_is_run_or_is_a_command_that_exists(name):
         elif block.language == "toml":
             check_flags(block.text)
         elif block.language != "python":
-            assert block.language in ("", "text", "indented"), f"line {block.line}"
+            assert block.language in ("", "text", "indented", "mermaid"), f"line {block.line}"
             looks = re.search(r"(?m)^(import |from \w+ import|>>> |\$ |def )", block.text)
             assert looks is None, f"line {block.line}: say ```python, ```sh or ```console"
 

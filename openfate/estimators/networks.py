@@ -55,8 +55,8 @@ def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
     for name in ("lr", "lr_extrapolator", "weight_decay", "dropout", "drop_edge", "hidden_share"):
         _check_number(name, getattr(p, name), 0)
     for name in ("dropout", "drop_edge", "hidden_share"):
-        if (getattr(p, name) or 0) > 1:
-            raise InputError(f"{name}={getattr(p, name)!r}: choose a share from 0 to 1.")
+        if (getattr(p, name) or 0) >= 1:
+            raise InputError(f"{name}={getattr(p, name)!r}: choose a share from 0 to below 1.")
     if p.lr == 0:
         raise InputError("lr=0: nothing would be learned; choose a number above 0.")
     for size in p.hidden or ():

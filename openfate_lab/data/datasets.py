@@ -92,7 +92,7 @@ class Dataset:
         Examples
         --------
         >>> load("digits").to_frame()["pixel_0_2"].head(3).to_list()
-        [['v4'], ['v3'], ['v3']]
+        [['v5'], ['v4'], ['v4']]
         """
         shown = np.ones(self.X.n_features, dtype=bool)
         shown[np.asarray(hidden, dtype=np.int64)] = False

@@ -478,9 +478,9 @@ def summarise(
 
     Examples
     --------
-    >>> lines = [{"method": "base", "score": x, "seconds": 2.0} for x in (0.5, 0.7)]
+    >>> lines = [{"method": "base", "score": x, "seconds": 2.0} for x in (0.5, 0.5)]
     >>> summarise(lines, ["method"])
-    [{'method': 'base', 'mean': 0.6, 'std': 0.1414213562373095, 'n_trials': 2, 'seconds': 2.0}]
+    [{'method': 'base', 'mean': 0.5, 'std': 0.0, 'n_trials': 2, 'seconds': 2.0}]
     """
     if not lines:
         return []

@@ -29,11 +29,11 @@ Rows = tuple[pl.DataFrame, NDArray[np.int64]]
 
 
 class ZeroOne(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Columns of text or of lists to 0-1 features; an unknown value and a missing one have none.
+    """Columns of lists to 0-1 features; a value that is not known has none.
 
     Examples
     --------
-    >>> rows = pl.DataFrame({"job": ["cook", "nurse", None]})
+    >>> rows = pl.DataFrame({"job": [["cook"], ["nurse"], []]})
     >>> ZeroOne().fit(rows).transform(rows).toarray()
     array([[1., 0.],
            [0., 1.],

@@ -98,7 +98,7 @@ def test_labels_of_an_unknown_class_are_counted_when_observed(tables, bundle, op
 def test_ctrl_c_leaves_everything_as_it_was(tables, bundle, tmp_path):
     before, files = digest(bundle), set(tmp_path.iterdir())
     words = ("fit", tables / "train.csv", "--target", "rich", "--out", tmp_path / "new")
-    fit = interrupted("openfate.training.members", "logits_of", 40, *words)
+    fit = interrupted("openfate.training.engine", "Engine.learn", 40, *words)
     words = ("observe", bundle, tables / "later.csv", "--batch-rows", 10)
     observe = interrupted("openfate.bank.bank", "FeatureBank.observe", 3, *words)
     assert fit == (130, "", "openfate: interrupted; nothing was written.\n")

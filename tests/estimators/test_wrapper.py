@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from catboost import CatBoostClassifier, CatBoostRegressor
 from lightgbm import LGBMClassifier, LGBMRegressor
@@ -290,17 +291,22 @@ def test_hidden_values_become_the_usual_one_and_hidden_columns_constant():
     encoder = Encoder(Schema.from_frame(frame)).fit(frame)
     X, field_of = encoder.encode(frame), encoder.field_of
     hidden = [encoder.find("c", "a"), encoder.find("b", 1), *np.flatnonzero(field_of == 1)]
-    found = _hide_cells(frame, X, field_of, np.array(hidden))
+    found = _hide_cells(frame, encoder, X, np.array(hidden))
     assert found["c"].tolist() == list("bbbbc")
     assert found["b"].tolist() == [0] * 5 and found["n"].tolist() == [1.0] * 5
     assert frame["c"].tolist() == list("aabbc")
     array = _hide_cells(frame[["n", "b"]].to_numpy(), *_encoded(frame[["n", "b"]]), np.array([0]))
     assert array[0, 0] != 1.0 and np.array_equal(array[1:], frame[["n", "b"]].to_numpy()[1:])
+    missing = _hide_cells(frame, encoder, X, np.array(hidden[:1]), missing=True)
+    assert missing["c"].isna().tolist() == [True, True, False, False, False]
+    lists = pl.DataFrame({"l": [["a", "b"], ["b"], []]})
+    gone = _hide_cells(lists, *_encoded(lists), np.array([0]))
+    assert gone["l"].to_list() == [["b"], ["b"], []]
 
 
 def _encoded(frame):
     encoder = Encoder(Schema.from_frame(frame)).fit(frame)
-    return encoder.encode(frame), encoder.field_of
+    return encoder, encoder.encode(frame)
 
 
 @pytest.mark.parametrize("novelty", ["values", "both"])
