@@ -38,7 +38,7 @@ from cli.tables import QUICK, digest, process
         (["--target", "rich", "--class-weight", "true=0,false=0"], ["every row weighs nothing"]),
         (["--target", "rich", "--tensorboard", __file__], ["is a file: name a folder"]),
         (["--target", "rich", "--n-folds", "1"], ["n_folds=1", "from 2 up"]),
-        (["--target", "rich", "--strategy", "fate", "--dropout", "1.5"], ["dropout=1.5", "below 1"]),
+        (["--target", "rich", "--strategy", "fate", "--dropout", "1.5"], ["dropout=1.5", "below"]),
         (["--target", "rich", "--strategy", "none", "--drop-edge", "-1"], ["drop_edge=-1", "0 up"]),
         (["--target", "rich", "--exclude", "id,job,age,zip"], ["leave no column to learn"]),
         (["--target", "rich", "--hashed", "jb"], ["--hashed jb", "did you mean 'job'?"]),
