@@ -5,7 +5,6 @@ No data file is part of the package: see `openfate_lab.data.fetch`.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError, InputError, suggest
 from openfate.table import MultiHot
 from openfate_lab.data import log_samples, uci_tables
 from openfate_lab.data.source import Source
@@ -178,8 +177,7 @@ def source_of(name: str) -> Source:
     ['splice.data']
     """
     if name not in SOURCES:
-        close = difflib.get_close_matches(str(name), NAMES, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = suggest(name, NAMES)
         raise InputError(f"unknown data set {name!r}{hint} (data sets: {', '.join(NAMES)})")
     return SOURCES[name]
 

@@ -88,7 +88,7 @@ class Experiment(ABC):
 
     def run_trial(self, plan: Plan) -> Record:
         """Run the methods that the trial's record does not have yet; the whole record."""
-        raise NotImplementedError
+        raise NotImplementedError  # an experiment whose `plan` is empty has no trials to run
 
     @abstractmethod
     def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
