@@ -92,8 +92,9 @@ def picture() -> str:
 
 
 def walk_of(call: Callable[[], Any], until: str = "") -> list[str]:
-    """The files that a call enters, in order; with `until`, those on the stack when it is entered.
+    """The files that a call enters, in order, each once.
 
+    With `until`, a method such as "GraphSAGE.forward", the files on the stack when it is called.
     The folder `table` is one station.
     """
     stations: list[str] = []
@@ -102,7 +103,7 @@ def walk_of(call: Callable[[], Any], until: str = "") -> list[str]:
         here = _station(frame) if event == "call" else None
         if here is None:
             return
-        if until and here == until:
+        if until and frame.f_code.co_qualname == until:
             stations[:] = _stack(frame)
             sys.setprofile(None)  # WHY: the rest of a fit would take minutes under a tracer
         elif not until and here not in stations:
@@ -137,8 +138,8 @@ def _stack(frame: FrameType | None) -> list[str]:
     return found
 
 
-MESSAGES = "openfate/graph/aggregate.py"  # where messages pass along edges
-ESTIMATOR = "openfate/estimators/estimator.py"
+MESSAGES = "GraphSAGE.forward"  # messages pass along the edges
+ESTIMATOR = "FATEEstimator.fit"
 
 
 def walks() -> dict[str, list[str]]:
@@ -153,7 +154,7 @@ def walks() -> dict[str, list[str]]:
             lambda: FATEClassifier(strategy="fate", **small).fit(rows, y), until=MESSAGES
         ),
         "predict_proba": walk_of(lambda: auto.predict_proba(later)),
-        "observe": walk_of(lambda: auto.observe(later, y)),
+        "observe": walk_of(lambda: auto.observe(later, y, refit="never")),
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -1,11 +1,15 @@
-"""Faces whose names are loaded on first use (PEP 562)."""
+"""What is loaded on first use: the names of a face (PEP 562), the entries of a list of things."""
 
 from __future__ import annotations
 
 import ast
+from collections import UserDict
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def lazy_names(
@@ -45,3 +49,28 @@ def read_homes(face: str) -> dict[str, str]:
     blocks = [node for node in tree.body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     return {str(one.module): " ".join(name.name for name in one.names) for one in imports}
+
+
+class LazyDict(UserDict[str, T]):
+    """Things by name, each loaded from its home, "module:name", when it is first asked for.
+
+    WHY: a file that defines one more of them imports what they have in common from the file that
+    lists them, which therefore cannot import it.
+
+    Examples
+    --------
+    >>> roots = LazyDict({"real": "math:sqrt", "complex": "cmath:sqrt"})
+    >>> roots["complex"](-4), list(roots)
+    (2j, ['real', 'complex'])
+    """
+
+    def __init__(self, homes: Mapping[str, str]) -> None:
+        super().__init__()
+        self.data.update(homes)  # type: ignore[arg-type]  # a home stands for what is not loaded
+
+    def __getitem__(self, name: str) -> T:
+        found = self.data[name]
+        if isinstance(found, str):
+            module, _, attribute = found.partition(":")
+            found = self.data[name] = getattr(import_module(module), attribute)
+        return found

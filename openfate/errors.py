@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class OpenFATEError(Exception):
@@ -31,6 +32,35 @@ class DataFileError(OpenFATEError):
 
 class OpenWorldWarning(UserWarning):
     """A frame that differs from the training rows, where the policies say "warn"."""
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Refuse a value that is none of the choices.
+
+    Examples
+    --------
+    >>> check_choice("graph", "batches", ["auto", "state", "batch"])
+    Traceback (most recent call last):
+    openfate.errors.InputError: graph='batches' is unknown: choose 'auto', 'state' or 'batch'.
+    """
+    known = list(choices)  # WHY: a value of JSON may be a list, which has no hash
+    if value not in known:
+        *most, last = map(repr, known)
+        words = f"{', '.join(most)} or {last}" if most else last
+        raise InputError(f"{name}={value!r} is unknown: choose {words}.")
+
+
+def check_integer(name: str, value: Any, least: int) -> int:
+    """Take an integer that is not below the least.
+
+    Examples
+    --------
+    >>> check_integer("n_ahead", 2, 0)
+    2
+    """
+    if type(value) is not int or value < least:
+        raise InputError(f"{name}={value!r}: choose an integer from {least} up.")
+    return value
 
 
 def suggest(word: object, known: Iterable[str]) -> str:

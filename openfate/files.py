@@ -63,6 +63,12 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
         raise DataFileError(f"{path}: cannot be written ({error.strerror or error}).") from None
 
 
+def write_whole(path: Path, content: bytes | memoryview) -> None:
+    """Write some bytes as a file, whole or not at all."""
+    with writing(path) as file:
+        file.write(content)
+
+
 @contextmanager
 def hold_folder(folder: Path, lock: Path | None = None, *, wait: bool = False) -> Iterator[None]:
     """Hold a folder, so that no other process or thread writes there.

@@ -40,11 +40,9 @@ def random_values(seed: int, n_rows: int = 7, n_features: int = 6) -> Tensor:
 def multihot(X: Tensor, values: Tensor | None = None) -> MultiHot:
     """A dense table as the package takes it."""
     n_features = X.size(1)
-    rows = [[j for j in range(n_features) if row[j]] for row in X.tolist()]
-    if values is None:
-        return MultiHot.from_rows(rows, n_features)
-    numbers = [[float(values[i, j]) for j in row] for i, row in enumerate(rows)]
-    return MultiHot.from_rows(rows, n_features, numbers)
+    row, feature = np.nonzero(X.numpy())
+    numbers = None if values is None else values.numpy()[row, feature]
+    return MultiHot.from_entries(row, feature, X.size(0), n_features, numbers)
 
 
 def bipartite(X: Tensor, device: str = "cpu", values: Tensor | None = None) -> Bipartite:

@@ -9,18 +9,28 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = {p.name for p in (ROOT / "openfate").iterdir() if (p / "__init__.py").is_file()}
 
 
-@pytest.fixture
-def architecture(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
-    import architecture
+@pytest.fixture(scope="module")
+def architecture():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / ".ci"))
+        import architecture
 
-    return architecture
+        yield architecture
 
 
-def test_the_page_is_up_to_date(architecture):
+@pytest.fixture(scope="module")
+def walks(architecture):
+    return architecture.walks()
+
+
+def test_the_page_is_up_to_date(architecture, walks):
     page = architecture.PAGE.read_text()
-    made = architecture.with_computed(page, architecture.walks())
-    assert page == made, "run python .ci/architecture.py"
+    assert page == architecture.with_computed(page, walks), "run python .ci/architecture.py"
+
+
+@pytest.mark.parametrize(("call", "most"), [("fit", 5), ("predict_proba", 9), ("observe", 10)])
+def test_walks_are_short_and_come_to_no_station_twice(walks, call, most):
+    assert len(walks[call]) == len(set(walks[call])) <= most
 
 
 def imports_of(path):
@@ -47,3 +57,15 @@ def test_outside_a_folder_only_its_face_is_imported(package):
 def test_the_library_never_imports_the_lab():
     names = [m for p in (ROOT / "openfate").rglob("*.py") for m in imports_of(p)]
     assert not [name for name in names if name.split(".")[0] == "openfate_lab"]
+
+
+def test_folders_of_the_lab_use_each_other_by_their_faces():
+    lab, wrong = ROOT / "openfate_lab", []
+    folders = {path.name for path in lab.iterdir() if (path / "__init__.py").is_file()}
+    for path in lab.rglob("*.py"):
+        here = path.relative_to(lab).parts[0]
+        for module in imports_of(path):
+            package, *inner = module.split(".")
+            if package == lab.name and len(inner) > 1 and inner[0] in folders - {here}:
+                wrong.append(f"{path.relative_to(ROOT)} imports {module}")
+    assert wrong == []

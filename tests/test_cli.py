@@ -71,8 +71,8 @@ def test_version_is_the_package_version():
             ["--datasets", "digits", "--methods", "fates"],
             ["methods: 'fates'", "did you mean 'fate'?"],
         ),
-        (["--datasets", "digits", "--observed", "1.2"], ["observed=1.2", "between 0 and 1"]),
-        (["--datasets", "digits", "--observed", "0"], ["observed=0.0", "between 0 and 1"]),
+        (["--datasets", "digits", "--observed", "1.2"], ["observed", "1.2", "between 0 and 1"]),
+        (["--datasets", "digits", "--observed", "0"], ["observed", "0.0", "between 0 and 1"]),
         (["--datasets", "digits", "--observed", "half"], ["--observed half", "0.3,0.5"]),
         (["--datasets", "digits", "--compat", "code"], ["--compat code", "reference"]),
         (["--datasets", "digits", "--novelty", "rows"], ["--novelty rows", "columns"]),
@@ -192,7 +192,7 @@ def test_help_shows_what_stands_in_brackets():
 
 def test_ctrl_c_in_the_demo_is_one_line_and_writes_nothing(tmp_path):
     done = interrupted(
-        "openfate_lab.experiments.uci_methods", "train", 2, "demo", "--out", tmp_path / "demo.png"
+        "openfate.estimators.fate", "train", 2, "demo", "--out", tmp_path / "demo.png"
     )
     assert done == (130, "", "openfate: interrupted; nothing was written.\n")
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,11 @@
 """FeatureBank: a trained model, its vocabulary and the running state of new features; bundles."""
 
-from openfate.bank.bank import FeatureBank, Graph, Use
+from openfate.bank.bank import FeatureBank, Graph, Retrain, Use
 from openfate.bank.bundle import check_free, read_bundle, updating
 from openfate.bank.explain import contributions, describe, nearest
-from openfate.bank.export import export_onnx, export_table
+from openfate.bank.export import export_onnx, export_table, left_out
 from openfate.bank.network import Network
-from openfate.bank.wrapped import Wrapped, native_columns
+from openfate.bank.wrapped import Wrapped, native_columns, number_columns
 from openfate.openworld import Floats, Task
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Floats",
     "Graph",
     "Network",
+    "Retrain",
     "Task",
     "Use",
     "Wrapped",
@@ -21,8 +22,10 @@ __all__ = [
     "describe",
     "export_onnx",
     "export_table",
+    "left_out",
     "native_columns",
     "nearest",
+    "number_columns",
     "read_bundle",
     "updating",
 ]

@@ -2,10 +2,11 @@
 
 The one path of a prediction, which estimators and the command line share:
 
-    rows -> (policies) -> encode -> model (extrapolating from running sums) -> evidence -> outputs
+    rows -> (policies) -> encode -> model (extrapolating from running sums) -> evidence -> mixture
 
-Prediction never changes a bank.  `observe` does: it gives ids to what is new and adds rows to the
-sums.  No training, no scikit-learn.  D observed features, D' known ones (observed and new).
+Prediction never changes a bank.  `observe` does: it gives ids to what is new, adds rows to the sums
+and learns from labels.  No training, no scikit-learn.  D observed features, D' known ones
+(observed and new).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import collections
 import copy
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
@@ -31,8 +32,18 @@ from openfate.bank.bundle import (
 )
 from openfate.bank.network import Network
 from openfate.bank.wrapped import Wrapped, dump
-from openfate.errors import InputError
-from openfate.openworld import Floats, JointEvidence, LiveEvidence, Task
+from openfate.errors import InputError, check_choice
+from openfate.openworld import (
+    Floats,
+    JointEvidence,
+    Labelled,
+    LiveEvidence,
+    Mixture,
+    Pooling,
+    Task,
+    combine,
+    to_logits,
+)
 from openfate.table import (
     Encoder,
     MultiHot,
@@ -40,15 +51,24 @@ from openfate.table import (
     Schema,
     SchemaReport,
     Table,
+    class_numbers,
     compare,
     enforce,
+    label_matrix,
+    read_labels,
     read_table,
+    target_numbers,
 )
 
 Graph = Literal["auto", "state", "batch"]
 Use = Literal["use", "drop"]
 
 _SILENT = Policies("ignore", "ignore", "ignore")
+# Where a probe refused evidence it is still an expert that labels may find to be right.
+_CAUTIOUS = Pooling(strength=0.5, alpha=10.0, relative=True)
+# What trains a model again: is told how many rows of the call count by now, and the encoder that
+# knows what is new in them; gives None not to.
+Retrain = Callable[[int, Encoder], Model | None]
 
 
 class Options(TypedDict, total=False):
@@ -67,7 +87,8 @@ class Prediction(NamedTuple):
     model: Model
     P0: Floats  # (N, C) the model's, without new features
     evidence: LiveEvidence | JointEvidence | None
-    votes: Floats  # (N, C) what evidence leaves out of its pools
+    votes: Floats | None  # (N, C) what evidence leaves out of its pools
+    retrained: Floats | None  # (N, C) of the model that was trained again
     outputs: Floats  # (N, C)
 
 
@@ -84,9 +105,13 @@ class FeatureBank:
     classes
         Whose probabilities the outputs are; empty for numbers.
     embeddings
-        Whether predictions use the model's embeddings of new features.
+        How strongly predictions use the model's embeddings of new features; 0 for not at all.
     evidence
         What new features have shown, where predictions use that.
+    mixture
+        What labels have taught; None where they teach nothing.
+    retrained
+        The model trained again on labels that came later, an expert of the mixture.
     policies
         What to do with new columns, new values and missing columns.
     exclude
@@ -120,8 +145,10 @@ class FeatureBank:
         model: Model,
         classes: Sequence[Any] = (),
         *,
-        embeddings: bool = True,
+        embeddings: float = 1.0,
         evidence: LiveEvidence | None = None,
+        mixture: Mixture | None = None,
+        retrained: Model | None = None,
         policies: Policies | None = None,
         exclude: Sequence[str] = (),
         overrides: Schema | None = None,
@@ -129,7 +156,8 @@ class FeatureBank:
     ) -> None:
         self.encoder, self.model = encoder, model
         self.classes = list(classes)
-        self.embeddings, self.evidence = embeddings, evidence
+        self.embeddings, self.evidence = float(embeddings), evidence
+        self.mixture, self.retrained = mixture, retrained
         self.policies = policies or Policies()
         self.exclude = tuple(exclude)
         self.overrides = overrides or Schema([])
@@ -170,9 +198,7 @@ class FeatureBank:
         *,
         graph: Graph = "auto",
         new_features: Use = "use",
-        exclude: Sequence[str] | None = None,
-        overrides: Schema | None = None,
-        policies: Policies | None = None,
+        **options: Unpack[Options],
     ) -> Floats:
         """Predict rows; never changes the bank.
 
@@ -185,25 +211,25 @@ class FeatureBank:
             `observe` alone, so that a row's prediction is the same alone and in any batch.
             "batch": those and the rows of the call (the paper's way; transductive: a row's
             prediction depends on the other rows of the call, though not on their order).  "auto":
-            "batch" for features that the state has never seen, "state" for the rest.
+            "batch" for features that the state has never seen, and for evidence of those that more
+            rows of the call have than the state has seen; "state" for the rest.
         new_features
             "drop" leaves new features out, as a closed-world model would.
-        exclude, overrides, policies
-            Of this call; None: the bank's own.
+        options
+            exclude, overrides, policies of this call; None: the bank's own.
 
         Returns
         -------
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
-        _check_choice("new_features", new_features, ("use", "drop"))
-        options = Options(exclude=exclude, overrides=overrides, policies=policies)
+        check_choice("new_features", new_features, ("use", "drop"))
         return self.run(rows, graph, use=new_features == "use", **options).outputs
 
     def run(
         self, rows: Any, graph: Graph, *, use: bool = True, **options: Unpack[Options]
     ) -> Prediction:
         """Predict rows as `predict` does, and tell from what; new features are used or dropped."""
-        _check_choice("graph", graph, ("auto", "state", "batch"))
+        check_choice("graph", graph, ("auto", "state", "batch"))
         if not use:
             graph, options["policies"] = "state", _SILENT
         with self.lock:
@@ -213,17 +239,74 @@ class FeatureBank:
             if joined is not None and self.embeddings:
                 model = model.copy()
                 model.observe(X, joined)
-            use_new = use and self.embeddings
-            P0, outputs = model.predict_both(table, X, encoder.field_of, use_new)
-            if evidence is None or not use:
-                return Prediction(encoder, X, model, P0, None, P0, outputs)
-            if joined is not None and self.evidence is not None:
-                evidence = JointEvidence(self.evidence, every=graph == "batch")
-                for _ in range(evidence.pooling.n_sweeps):
-                    evidence.sweep([(new, P0)])
-            votes = evidence.votes(new, P0)
-            outputs = evidence.move(outputs, new, votes)
-            return Prediction(encoder, X, model, P0, evidence, votes, outputs)
+            use_new = use and self.embeddings > 0
+            P0, embedded = model.predict_both(table, X, encoder.field_of, use_new)
+            if not use:
+                return Prediction(encoder, X, model, P0, None, None, None, P0)
+            votes = None
+            if evidence is not None:
+                if graph != "state" and self.evidence is not None and new.nnz:
+                    evidence = JointEvidence(self.evidence, every=graph == "batch")
+                    for _ in range(evidence.pooling.n_sweeps):
+                        evidence.sweep([(new, P0)])
+                votes = evidence.votes(new, P0)
+            again = self._predict_again(table, X, encoder)
+            call = Prediction(encoder, X, model, P0, evidence, votes, again, P0)
+            return call._replace(outputs=self.weigh(call, X, P0, embedded))
+
+    def _predict_again(self, table: Table, X: MultiHot, encoder: Encoder) -> Floats | None:
+        """(N, C) of the model that was trained again; None where there is none."""
+        if self.retrained is None:
+            return None
+        return self.retrained.predict_both(table, X, encoder.field_of)[0]
+
+    def weigh(
+        self,
+        call: Prediction,
+        X: MultiHot,
+        P0: Floats,
+        embedded: Floats,
+        at: NDArray[np.intp] | None = None,
+    ) -> Floats:
+        """Outputs (N, C) of rows of a call: what is known without labels, then what labels say.
+
+        Parameters
+        ----------
+        X, P0, embedded
+            The rows, and the model's predictions without and with embeddings of new features.
+        at
+            (N,) their places in the call; None: they are its rows.
+        """
+        votes, again = call.votes, call.retrained
+        if at is not None:
+            votes = None if votes is None else votes[at]
+            again = None if again is None else again[at]
+        moved = self._move(call.evidence, self.new_part(X), P0, embedded, votes)
+        if self.mixture is None:
+            return moved
+        return self.mixture.predict(X, P0, moved, again)
+
+    def _move(
+        self,
+        evidence: LiveEvidence | JointEvidence | None,
+        new: MultiHot,
+        P0: Floats,
+        embedded: Floats,
+        votes: Floats | None,
+    ) -> Floats:
+        """(N, C) predictions that use what is known of new features without labels."""
+        P = embedded
+        if 0 < self.embeddings != 1:
+            e = self.embeddings * (_logarithms(embedded, self.task) - _logarithms(P0, self.task))
+            P = combine(P0, e, self.task)
+        if evidence is None:
+            return P
+        mixture, live = self.mixture, self.evidence
+        if live is None or mixture is None or mixture.trusts_evidence:
+            return evidence.move(P, new, votes)
+        # WHY: however many labels there are: what a row teaches must not depend on how the rows
+        # before it were cut into calls.
+        return live.move(P, new, votes if evidence is live else None, _CAUTIOUS)
 
     def lookahead(
         self,
@@ -242,11 +325,11 @@ class FeatureBank:
             Rows; a list or whatever else can be gone through again, for evidence of two sweeps
             (`Pooling.n_sweeps`) reads them twice.
         graph
-            "auto": only features that the state has never seen learn from the rows.
+            "auto": only features of which the state has seen less learn from the rows.
         options
             exclude, overrides, policies: see `predict`.
         """
-        _check_choice("graph", graph, ("auto", "state", "batch"))
+        check_choice("graph", graph, ("auto", "state", "batch"))
         with self.lock:
             ahead = self.copy()
             if ahead.evidence is not None and graph != "state":
@@ -289,41 +372,39 @@ class FeatureBank:
 
     # ---- reading rows --------------------------------------------------------------------------
 
-    def _open(self, rows: Any, exclude: Sequence[str] | None = None) -> Table:
-        """Read rows, without the columns that are not used."""
-        table, unused = read_table(rows), self.exclude if exclude is None else exclude
-        if not unused:
-            return table
-        return table.select(name for name in table.columns if name not in unused)
-
-    def _encode(
+    def _open(
         self,
         rows: Any,
-        grow: bool,
         *,
         exclude: Sequence[str] | None = None,
         overrides: Schema | None = None,
         policies: Policies | None = None,
+    ) -> tuple[Table, Schema, Policies]:
+        """Read rows, without the columns that are not used; the options, or the bank's own."""
+        table, unused = read_table(rows), self.exclude if exclude is None else exclude
+        if unused:
+            table = table.select(name for name in table.columns if name not in unused)
+        return table, self.overrides if overrides is None else overrides, policies or self.policies
+
+    def _encode(
+        self, rows: Any, grow: bool, **options: Unpack[Options]
     ) -> tuple[Table, Encoder, MultiHot]:
         """Rows, an encoder (grown by what the policies let in), and X; changes nothing."""
-        table, encoder = self._open(rows, exclude), self.encoder
-        overrides = self.overrides if overrides is None else overrides
-        allowed = enforce(encoder, table, policies or self.policies, overrides)
+        (table, overrides, policies), encoder = self._open(rows, **options), self.encoder
+        allowed = enforce(encoder, table, policies, overrides)
         if grow:
-            wanted = Schema.from_frame(
-                table.select(allowed.columns),
-                overrides=overrides,
-                numeric=self.meta.get("numeric", "buckets"),
-            )
-            encoder = encoder.grow_copy(
-                table, wanted, columns=allowed.columns, values=allowed.values
-            )
+            numeric = self.meta.get("numeric", "buckets")
+            encoder = allowed.grow(encoder, table, overrides, numeric)
         return table, encoder, encoder.encode(table)
 
     def new_part(self, X: MultiHot) -> MultiHot:
-        """(N, D' - D) the new features of rows, numbered from 0; without values."""
+        """(N, D' - D) the new features of rows, numbered from 0; values are parts of a row."""
         new = X.select_features(np.arange(self.n_observed, X.n_features))
-        return MultiHot(new.row_ptr, new.ids, new.n_features)
+        if new.values is None:
+            return new
+        # WHY: a part of a row counts as such; a number that an edge carries tells no part of one.
+        part = (new.values >= 0) & (new.values <= 1)
+        return MultiHot(new.row_ptr, new.ids, new.n_features, np.where(part, new.values, 1.0))
 
     # ---- learning without training -------------------------------------------------------------
 
@@ -333,66 +414,136 @@ class FeatureBank:
         y: NDArray[Any] | None = None,
         *,
         seen: bool = False,
-        exclude: Sequence[str] | None = None,
-        overrides: Schema | None = None,
-        policies: Policies | None = None,
+        weight: NDArray[np.float64] | None = None,
+        retrain: Retrain | None = None,
+        **options: Unpack[Options],
     ) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
 
-        The model is not trained.  Rows that raise an error leave the bank as it was.
+        The model is not trained.  Labels are learned from at once (`openfate.openworld.Mixture`).
+        Rows that raise an error leave the bank as it was.
 
         Parameters
         ----------
         y
-            Labels, where they have come: (N,) class numbers, (N, K) labels, (N,) numbers.
+            Labels, where they have come, as `read_labels` gives them: (N,) class numbers, (N, K)
+            labels, (N,) numbers.
         seen
             Whether these rows were observed before, without labels.
-        exclude, overrides, policies
-            Of this call; None: the bank's own.
+        weight
+            (N,) how much each label counts, above 0; the largest counts as one row.
+        retrain
+            Trains the model again, as one more way to predict; called whenever labels have grown
+            by a quarter.
+        options
+            exclude, overrides, policies of this call; None: the bank's own.
         """
-        options = Options(exclude=exclude, overrides=overrides, policies=policies)
         with self.lock:
             table, encoder, X = self._encode(rows, True, **options)
-            # WHY: predicted and checked first; after it nothing can fail but for want of memory.
-            P0 = None
-            if self.evidence is not None:
-                P0, _ = self.model.predict_both(table, X, encoder.field_of)
-                self.evidence.state.check(P0, X.n_rows, y)
+            if y is None or self.mixture is None:
+                P0 = None
+                if self.evidence is not None:
+                    P0, _ = self.model.predict_both(table, X, encoder.field_of)
+                if not seen:
+                    self._count(X, P0)
+            else:
+                labels = self.mixture.check(y, X.n_rows)
+                self._learn(table, encoder, X, labels, seen, weight, retrain)
             if not seen:
-                self.model.observe(X)
-                known = np.pad(self.rows, (0, X.n_features - len(self.rows)))
-                self.rows = known + np.bincount(X.ids, minlength=X.n_features)
                 self.n_rows += X.n_rows
-            if self.evidence is not None and P0 is not None:
-                self.evidence.observe(self.new_part(X), P0, y, seen=seen)
             self.encoder = encoder
+
+    def _count(self, X: MultiHot, P0: Floats | None) -> None:
+        """Add unlabelled rows to the sums; P0 (N, C) is for evidence."""
+        if P0 is not None and self.evidence is not None:
+            self.evidence.state.check_predictions(P0, X.n_rows)
+        self.model.observe(X)
+        known = np.pad(self.rows, (0, max(0, X.n_features - len(self.rows))))
+        self.rows = known + np.bincount(X.ids, minlength=len(known))
+        if P0 is not None and self.evidence is not None:
+            self.evidence.observe(self.new_part(X), P0)
+
+    def _learn(
+        self,
+        table: Table,
+        encoder: Encoder,
+        X: MultiHot,
+        labels: NDArray[Any],
+        seen: bool,
+        weight: NDArray[np.float64] | None,
+        retrain: Retrain | None,
+    ) -> None:
+        """Learn from labels: on a copy, which takes the place of this state when all is done."""
+        bank = self.copy()
+        mixture = bank.mixture
+        assert mixture is not None
+        scaled = _scale_weights(weight, X.n_rows)
+        use_new = bank.embeddings > 0
+        P0, embedded = bank.model.predict_both(table, X, encoder.field_of, use_new)
+        counted = np.full(X.n_rows, seen)
+        for part in mixture.blocks(X.n_rows):
+            at = np.arange(X.n_rows)[part]
+            block = X.select_rows(at)
+            if use_new:  # its sums may have grown since the last block
+                embedded[at] = bank.model.predict_both(table, block, encoder.field_of, True)[1]
+            votes = P0[at] if seen else None
+            moved = bank._move(bank.evidence, bank.new_part(block), P0[at], embedded[at], votes)
+            again = bank._predict_again(table, X, encoder)
+            rows = Labelled(block, P0[at], moved, labels[at], scaled[at], counted[at])
+            waiting = [*mixture.uncounted(), *([] if seen else [rows])]
+            if mixture.learn(rows, None if again is None else again[at]):
+                for more in waiting:
+                    bank._count(more.X.widen(X.n_features), more.P0)
+                model = None if retrain is None else retrain(part.stop, encoder)
+                bank.retrained = bank.retrained if model is None else model
+        self.model, self.evidence, self.rows = bank.model, bank.evidence, bank.rows
+        self.mixture, self.retrained = mixture, bank.retrained
+
+    def read_labels(self, y: Any, n_rows: int) -> NDArray[Any]:
+        """Labels as `observe` takes them, of those that `fit` took; an unknown class is refused.
+
+        Parameters
+        ----------
+        y
+            (N,) classes by their names, (N, K) labels of 0 and 1, or (N,) numbers.
+        """
+        labels = read_labels(y, n_rows)
+        if self.task == "regression":
+            return target_numbers(labels)
+        if self.task == "multilabel":
+            return label_matrix(labels, len(self.classes))
+        return class_numbers(labels, self.classes)
 
     def grow_encoder(self, rows: Any, **options: Unpack[Options]) -> Encoder:
         """The encoder with ids for what is new in rows and let in; the bank is not changed."""
         return self._encode(rows, True, **options)[1]
 
-    def schema_report(
-        self,
-        rows: Any,
-        *,
-        exclude: Sequence[str] | None = None,
-        overrides: Schema | None = None,
-        policies: Policies | None = None,
-    ) -> SchemaReport:
+    def schema_report(self, rows: Any, **options: Unpack[Options]) -> SchemaReport:
         """Which columns and values of rows are new, missing or known, and what is done with them.
 
         Parameters
         ----------
-        exclude, overrides, policies
-            Of this call; None: the bank's own.
+        options
+            exclude, overrides, policies of this call; None: the bank's own.
         """
-        overrides = self.overrides if overrides is None else overrides
         with self.lock:
-            table, note = self._open(rows, exclude), self.describe_usage()
-            return compare(self.encoder, table, policies or self.policies, overrides, note=note)
+            table, overrides, policies = self._open(rows, **options)
+            return compare(self.encoder, table, policies, overrides, note=self.describe_usage())
 
     def describe_usage(self) -> str:
-        """How new features are used, and what a probe said to that, in a sentence or two."""
+        """How new features are used, what a probe said to that, and what labels have changed."""
+        said = self._describe_unlabelled()
+        if self.mixture is None or not self.mixture.n_labels:
+            return said
+        weights = self.mixture.describe()
+        first = max(weights, key=lambda name: weights[name])
+        return (
+            f"{said} {self.mixture.n_labels} labels have taught it since: of the ways to predict "
+            f"{first!r} weighs most ({weights[first]:.0%})."
+        )
+
+    def _describe_unlabelled(self) -> str:
+        """How new features are used before any label, in a sentence or two."""
         decision = self.meta.get("decision")
         if self.embeddings and not decision:
             used = "New features are used through embeddings computed from their rows."
@@ -417,20 +568,12 @@ class FeatureBank:
     def copy(self) -> FeatureBank:
         """An independent copy, with a state of its own."""
         with self.lock:
-            evidence = None if self.evidence is None else self.evidence.copy()
-            bank = self.with_model(self.encoder, self.model.copy(), evidence)
-            bank.rows, bank.n_rows, bank.joint = self.rows, self.n_rows, self.joint
+            # Counts of rows, the encoder and a model trained again are replaced, never changed.
+            bank = copy.copy(self)
+            bank.model, bank.meta = self.model.copy(), dict(self.meta)
+            bank.evidence = None if self.evidence is None else self.evidence.copy()
+            bank.mixture = None if self.mixture is None else self.mixture.copy()
             return bank
-
-    def with_model(
-        self, encoder: Encoder, model: Model, evidence: LiveEvidence | None
-    ) -> FeatureBank:
-        """The same bank around another vocabulary and model, which have seen no rows yet."""
-        bank = copy.copy(self)
-        bank.encoder, bank.model, bank.evidence = encoder, model, evidence
-        bank.rows, bank.n_rows, bank.joint = np.zeros(model.n_observed), 0, None
-        bank.meta = dict(self.meta)
-        return bank
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a bundle, whole or not at all: see `openfate.bank.bundle`."""
@@ -456,10 +599,18 @@ class FeatureBank:
         }
         if self.evidence is not None:
             meta |= pooling_settings(self.evidence)
-        weights, estimator = self.model.weights(), None
+        if self.mixture is not None:
+            meta["mixture"] = self.mixture.settings()
+        weights, estimator, retrained = self.model.weights(), None, None
         if isinstance(self.model, Wrapped):
             meta["estimator_format"], estimator = dump(self.model.estimator)
-        return Bundle(header, vocabulary, weights, state, meta, estimator)
+        if self.retrained is not None:
+            meta["retrained"] = self.retrained.settings()
+            weights |= {f"retrained.{n}": array for n, array in self.retrained.weights().items()}
+            state |= {f"retrained.{n}": array for n, array in self.retrained.state().items()}
+        if isinstance(self.retrained, Wrapped):
+            meta["retrained"]["format"], retrained = dump(self.retrained.estimator)
+        return Bundle(header, vocabulary, weights, state, meta, estimator, retrained)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All running sums, by name: what `observe` changes besides the vocabulary."""
@@ -468,6 +619,8 @@ class FeatureBank:
             state = {"rows": self.rows, "n_rows": n_rows, **self.model.state()}
             if self.evidence is not None:
                 state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
+            if self.mixture is not None:
+                state |= {f"mixture.{n}": array for n, array in self.mixture.to_arrays().items()}
             return state
 
     @classmethod
@@ -479,7 +632,21 @@ class FeatureBank:
         return bank
 
 
-def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        words = ", ".join(map(repr, choices[:-1]))
-        raise InputError(f"{name}={value!r} is unknown: choose {words} or {choices[-1]!r}.")
+def _logarithms(P: Floats, task: Task) -> Floats:
+    """(N, C) of which `combine` takes differences."""
+    if task in ("multilabel", "regression"):
+        return to_logits(P, task)
+    return np.asarray(np.log(np.maximum(P, 1e-12)))
+
+
+def _scale_weights(weight: NDArray[np.float64] | None, n_rows: int) -> Floats:
+    """(N,) above 0 and at most 1: what the bound of a mixture needs."""
+    if weight is None:
+        return np.ones(n_rows)
+    given = np.asarray(weight, np.float64)
+    good = given.shape == (n_rows,) and np.isfinite(given).all() and bool((given > 0).all())
+    if not good:
+        raise InputError(
+            f"sample_weight has the shape {given.shape}: give {n_rows} finite numbers above 0."
+        )
+    return given / max(1.0, float(given.max(initial=0.0)))

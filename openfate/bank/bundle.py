@@ -20,11 +20,11 @@ import io
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,17 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from openfate import __version__
-from openfate.bank.network import Network
+from openfate.bank.network import Network, under
 from openfate.bank.wrapped import Wrapped, revive
 from openfate.errors import DataFileError, InputError
-from openfate.files import hold_folder, writing
-from openfate.openworld import LiveEvidence, Pooling, Task
+from openfate.files import check_place, hold_folder, write_whole
+from openfate.openworld import LiveEvidence, Mixture, Pooling, Task
+from openfate.records import versions
 from openfate.table import Encoder, Policies, Schema
 
 Model = Network | Wrapped  # what a bank is built on
 
-FORMAT = 1  # raised when an older program could misread what a newer one writes
+FORMAT = 2  # raised when an older program could misread what a newer one writes
 
 _SUFFIXES = {
     "schema": "json",
@@ -52,8 +53,9 @@ _SUFFIXES = {
     "weights": "safetensors",
     "state": "safetensors",
     "estimator": "bin",  # a wrapped model, in a safe format of its own
+    "retrained": "bin",  # the same, trained again
 }
-_NAME = re.compile(r"(schema|vocabulary|weights|state|estimator)-[0-9a-f]{16}\.[a-z]+")
+_NAME = re.compile(r"(schema|vocabulary|weights|state|estimator|retrained)-[0-9a-f]{16}\.[a-z]+")
 _TEMPORARY = re.compile(r"\.(meta\.json|[a-z]+-[0-9a-f]{16}\.[a-z]+)\.[0-9a-f]{32}")
 _META_BYTES = 1 << 26
 
@@ -70,8 +72,8 @@ class Bundle:
         Arrays by name.
     meta
         Values for JSON: kind, parameters, classes, metrics.
-    estimator
-        The bytes of a wrapped model, if there is one.
+    estimator, retrained
+        The bytes of a wrapped model, if there is one, and of one that was trained again.
     """
 
     schema: dict[str, Any]
@@ -80,6 +82,7 @@ class Bundle:
     state: dict[str, NDArray[Any]]
     meta: dict[str, Any] = field(default_factory=dict)
     estimator: bytes | None = None
+    retrained: bytes | None = None
 
 
 def write_bundle(bundle: Bundle, path: str | Path, *, overwrite: bool = False) -> None:
@@ -119,12 +122,10 @@ def write_bundle(bundle: Bundle, path: str | Path, *, overwrite: bool = False) -
             sha256 = hashlib.sha256(content).hexdigest()
             name = f"{role}-{sha256[:16]}.{_SUFFIXES[role]}"
             if not _holds(path / name, content):
-                with writing(path / name) as file:
-                    file.write(content)
+                write_whole(path / name, content)
             files[role] = {"name": name, "sha256": sha256, "bytes": len(content)}
         _sync_folder(path)  # the files' names must be on disk before meta.json speaks of them
-        with writing(path / "meta.json") as file:
-            file.write(_meta_text(bundle.meta, files).encode())
+        write_whole(path / "meta.json", _meta_text(bundle.meta, files).encode())
         _sync_folder(path)
         _sweep(path, files)
 
@@ -171,8 +172,7 @@ def updating(path: str | Path) -> Iterator[None]:
     ...     pass
     """
     path = Path(path)
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"{path}: there is no folder {path.absolute().parent}; make it first.")
+    check_place(path)
     with hold_folder(path, wait=True):
         yield
 
@@ -204,7 +204,8 @@ def _contents(bundle: Bundle) -> dict[str, bytes]:
         "weights": _tensors(bundle.weights),
         "state": _tensors(bundle.state),
     }
-    return contents if bundle.estimator is None else {**contents, "estimator": bundle.estimator}
+    models = {"estimator": bundle.estimator, "retrained": bundle.retrained}
+    return contents | {role: model for role, model in models.items() if model is not None}
 
 
 def _tensors(arrays: dict[str, NDArray[Any]]) -> bytes:
@@ -218,7 +219,7 @@ def _meta_text(meta: dict[str, Any], files: dict[str, Any]) -> str:
         **meta,
         "format": FORMAT,
         "openfate": __version__,
-        "versions": _versions(),
+        "versions": versions("torch", "numpy", "polars", "scikit-learn", "safetensors"),
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "files": files,
     }
@@ -229,14 +230,6 @@ def _digest(meta: dict[str, Any]) -> str:
     rest = {name: value for name, value in meta.items() if name != "digest"}
     text = json.dumps(rest, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in ("torch", "numpy", "polars", "scikit-learn", "safetensors"):
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
 
 
 def check_free(path: Path, overwrite: bool) -> None:
@@ -342,6 +335,7 @@ def _parse(path: Path, meta: dict[str, Any], contents: dict[str, bytes]) -> Bund
             state=safetensors.numpy.load(contents["state"]),
             meta=meta,
             estimator=contents.get("estimator"),
+            retrained=contents.get("retrained"),
         )
     except (ValueError, RecursionError, SafetensorError, pl.exceptions.PolarsError) as error:
         raise DataFileError(f"{path}: the bundle cannot be read ({error}).") from None
@@ -352,9 +346,9 @@ def _parse(path: Path, meta: dict[str, Any], contents: dict[str, bytes]) -> Bund
 _WRITTEN_BY_BUNDLE = {
     *("format", "openfate", "versions", "written", "files", "digest"),
     *("classes", "embeddings", "policies", "exclude", "overrides"),
-    *("pooling", "batch_pooling"),
-    *("task", "target_scale", "backbone", "extrapolator", "recompose"),
-    *("n_observed", "numbers", "estimator_format"),
+    *("pooling", "batch_pooling", "mixture", "retrained"),
+    *("task", "target_scale", "backbone", "extrapolator", "recompose", "centred"),
+    *("n_observed", "numbers", "texts", "estimator_format"),
 }
 
 
@@ -373,8 +367,10 @@ def unpack(bundle: Bundle, source: str) -> tuple[dict[str, Any], NDArray[np.floa
             "encoder": encoder,
             "model": model,
             "classes": list(meta["classes"]),
-            "embeddings": bool(meta["embeddings"]),
+            "embeddings": float(meta["embeddings"]),
             "evidence": _evidence_in(bundle, model.task),
+            "mixture": _mixture_in(bundle, model),
+            "retrained": _retrained_in(bundle),
             "policies": Policies.from_dict(meta["policies"]),
             "exclude": tuple(meta["exclude"]),
             "overrides": Schema.from_json(meta["overrides"]),
@@ -400,30 +396,66 @@ def _model_in(bundle: Bundle) -> Model:
         return Network.from_arrays(bundle.weights, bundle.state, meta)
     estimator = revive(meta["estimator_format"], bundle.estimator, meta["classes"])
     columns, numbers, n_observed = meta["columns"], meta["numbers"], int(meta["n_observed"])
-    return Wrapped(estimator, columns, n_observed, meta["task"], numbers)
+    texts = meta.get("texts")
+    return Wrapped(estimator, columns, n_observed, meta["task"], numbers, texts)
+
+
+def _retrained_in(bundle: Bundle) -> Model | None:
+    settings = bundle.meta.get("retrained")
+    if settings is None:
+        return None
+    settings = {"classes": bundle.meta["classes"], **settings}
+    parts = (under(arrays, "retrained.") for arrays in (bundle.weights, bundle.state))
+    meta = {**settings, "estimator_format": settings.get("format")}
+    return _model_in(replace(bundle, meta=meta, estimator=bundle.retrained, **_named(*parts)))
+
+
+def _named(weights: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    return {"weights": weights, "state": state}
+
+
+def _mixture_in(bundle: Bundle, model: Model) -> Mixture | None:
+    arrays = under(bundle.state, "mixture.")
+    if "mixture" in bundle.meta:
+        settings = bundle.meta["mixture"]
+        trusts, (low, high) = bool(settings["trusts_evidence"]), settings["bounds"]
+        bounds = (float(low), float(high))
+        return Mixture.from_arrays(
+            arrays, model.n_outputs, model.task, trusts_evidence=trusts, bounds=bounds
+        )
+    # A bundle of an earlier format: labels were means over single features, which are not kept.
+    if "pooling" not in bundle.meta:
+        return None
+    if np.any(bundle.state.get("evidence.labelled_count", 0)):
+        warnings.warn(
+            "the bundle is of an earlier format: what late labels taught it is not carried over; "
+            "observe them again.",
+            stacklevel=2,
+        )
+    if model.task == "regression":  # it does not tell the range of the training target
+        return None
+    trusts = bool(bundle.meta["pooling"]["strength"]) or bool(bundle.meta["embeddings"])
+    return Mixture(model.n_outputs, model.task, trusts_evidence=trusts)
 
 
 def _evidence_in(bundle: Bundle, task: Task) -> LiveEvidence | None:
     if "pooling" not in bundle.meta:
         return None
-    arrays = {
-        name.removeprefix("evidence."): array
-        for name, array in bundle.state.items()
-        if name.startswith("evidence.")
-    }
+    arrays = under(bundle.state, "evidence.")
     batch = bundle.meta.get("batch_pooling")  # which a bundle has where it is another one
-    poolings = Pooling(**bundle.meta["pooling"]), None if batch is None else Pooling(**batch)
+    poolings = _pooling(bundle.meta["pooling"]), None if batch is None else _pooling(batch)
     return LiveEvidence.from_arrays(arrays, task, *poolings)
+
+
+def _pooling(settings: dict[str, Any]) -> Pooling:
+    known = {part.name for part in fields(Pooling)}  # earlier formats had more
+    return Pooling(**{name: value for name, value in settings.items() if name in known})
 
 
 def pooling_settings(evidence: LiveEvidence) -> dict[str, Any]:
     """What a bundle's meta keeps of how evidence is weighed."""
     poolings = {"pooling": evidence.pooling, "batch_pooling": evidence.batch_pooling}
-    found = {name: asdict(pooling) for name, pooling in poolings.items() if pooling is not None}
-    for settings in found.values():
-        if settings["n_sweeps"] == 1:  # WHY: programs that know no sweeps read it too
-            del settings["n_sweeps"]
-    return found
+    return {name: asdict(pooling) for name, pooling in poolings.items() if pooling is not None}
 
 
 def plain_classes(classes: Sequence[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from openfate.bank.bank import FeatureBank, Graph, Options
 from openfate.bank.network import Network
-from openfate.errors import InputError
+from openfate.errors import InputError, check_integer
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot
 
@@ -48,13 +48,15 @@ def contributions(
         places = np.arange(call.X.n_rows) if at is None else np.asarray(at, dtype=np.intp)
         X, whole = call.X.select_rows(places), _scores(call.outputs[places], bank.task)
         left, of = _leave_one_out(X), places[X.row_of]  # (E, D'), (E,)
-        entries, less = np.arange(X.nnz), call.P0[of]
+        entries, P0 = np.arange(X.nnz), call.P0[of]
+        embedded = P0
         if isinstance(call.model, Network):
-            less = call.model.predict(left, call.encoder.field_of, drop_new=not bank.embeddings)
-        else:
+            P0 = embedded = call.model.predict(left, call.encoder.field_of)
+            if bank.embeddings:
+                embedded = call.model.predict(left, call.encoder.field_of, drop_new=False)
+        elif bank.mixture is None or not bank.mixture.n_labels:
             entries = np.flatnonzero(X.ids >= bank.n_observed)
-        if call.evidence is not None:
-            less = call.evidence.move(less, bank.new_part(left), call.votes[of])
+        less = bank.weigh(call, left, P0, embedded, of)
     effect = whole[X.row_of] - _scores(less, bank.task)  # (E, C)
     entry, output = _explained(bank.task, whole, X.row_of, entries)
     named = [call.encoder.describe(int(feature)) for feature in X.ids[entry]]
@@ -96,8 +98,7 @@ def nearest(bank: FeatureBank, field: str, value: str | float | None, k: int = 5
         Its id, whether it is new, its number of rows, its neighbours (of a network), and its
         effect: the change of the outputs of an average row that gets the feature.
     """
-    if k < 0:
-        raise InputError(f"k={k}: choose an integer from 0 up.")
+    check_integer("k", k, 0)
     with bank.lock:
         feature = bank.encoder.find(field, value)
         if feature is None:
@@ -140,7 +141,11 @@ def _average_effect(bank: FeatureBank, feature: int) -> dict[str, float]:
         before, P = _average_outputs(bank, bank.model, X)
     else:
         before = P = np.zeros((1, 1)) if evidence is None else evidence.state.mean[None]
-    after = P if evidence is None else evidence.move(P, bank.new_part(X), P)
+    after = P if evidence is None else evidence.move(P, bank.new_part(X))
+    if bank.mixture is not None and bank.mixture.n_labels:
+        after = bank.mixture.predict(X, P, after)
+        without = MultiHot.from_rows([[]], bank.encoder.n_features)
+        before = bank.mixture.predict(without, before, before)
     names = bank.classes or ["prediction"]
     change = (after - before)[0]
     return {str(name): float(by) for name, by in zip(names, change, strict=True)}
@@ -180,6 +185,8 @@ def describe(bank: FeatureBank) -> dict[str, Any]:
         "fields": fields,
         "exclude": list(bank.exclude),
         "policies": bank.policies.to_dict(),
+        "labels": 0 if bank.mixture is None else bank.mixture.n_labels,
+        "weights": {} if bank.mixture is None else bank.mixture.describe(),
         "meta": bank.meta,
     }
 

@@ -7,8 +7,8 @@ H with the linear weights of a backbone that has them.
 The table of embeddings is an input, not a weight: when `observe` grows it, the network stays and
 only the table is written anew.  Ids are rows of the table, and of the vocabulary in the bundle.
 
-Evidence, which the strategies "auto" and "evidence" add to what the networks say, is not in it: for
-them new features count as dropped.
+What is not in it: evidence, which the strategies "auto" and "evidence" add to what the networks say
+(for them new features count as dropped), and what labels have taught since.  `left_out` tells.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ from torch import Tensor, nn
 
 from openfate import __version__
 from openfate.bank.bank import FeatureBank
+from openfate.bank.bundle import plain_classes
 from openfate.bank.network import Network, finish
 from openfate.errors import InputError, OpenFATEError
-from openfate.files import check_place, writing
+from openfate.files import check_place, write_whole
 from openfate.models import Backbone, RunningFATE
 from openfate.table import MultiHot
 
 
 def export_onnx(bank: FeatureBank, out: str | Path) -> list[Path]:
     """Write the network to `out` (.onnx) and the table of embeddings beside it (.safetensors).
+
+    Warns where labels have corrected the bank since: the network is that of training.
 
     Returns
     -------
@@ -53,9 +56,33 @@ def export_onnx(bank: FeatureBank, out: str | Path) -> list[Path]:
     _check_out(path, ".onnx", "the network is an .onnx file")
     table = path.with_suffix(".safetensors")
     content = _onnx_bytes(bank)
-    with writing(path) as file:
-        file.write(content)
+    if _is_corrected(bank):
+        warnings.warn(_CORRECTED, stacklevel=2)
+    write_whole(path, content)
     return [path, export_table(bank, table)]
+
+
+def left_out(bank: FeatureBank) -> list[str]:
+    """What the bank does with rows and an exported network does not, a sentence each."""
+    found = []
+    if not bank.embeddings:
+        found.append("Evidence of new features is not in it: only --strategy fate embeds them.")
+    elif bank.embeddings != 1:
+        found.append(
+            f"Embeddings of new features count in full in it, and {bank.embeddings:.2g} in the "
+            "bundle: only --strategy fate embeds them in full."
+        )
+    return [*found, _CORRECTED] if _is_corrected(bank) else found
+
+
+_CORRECTED = (
+    "What labels have taught since training is not in it: refit with the labelled rows, and export "
+    "that."
+)
+
+
+def _is_corrected(bank: FeatureBank) -> bool:
+    return bank.mixture is not None and bank.mixture.n_labels > 0
 
 
 def export_table(bank: FeatureBank, out: str | Path) -> Path:
@@ -63,8 +90,7 @@ def export_table(bank: FeatureBank, out: str | Path) -> Path:
     path = Path(out)
     _check_out(path, ".safetensors", "the table of embeddings is a .safetensors file")
     content = safetensors.numpy.save({"table": table_of(bank)})
-    with writing(path) as file:
-        file.write(content)
+    write_whole(path, content)
     return path
 
 
@@ -163,9 +189,8 @@ def _properties(bank: FeatureBank) -> dict[str, str]:
     return {
         "openfate": __version__,
         "task": bank.task,
-        "classes": json.dumps(
-            [name.item() if hasattr(name, "item") else name for name in bank.classes]
-        ),
+        "left_out": " ".join(left_out(bank)),
+        "classes": json.dumps(plain_classes(bank.classes)),
     }
 
 

@@ -50,6 +50,12 @@ class Network:
         return self.members[0].n_observed
 
     @property
+    def n_outputs(self) -> int:
+        """C: columns of predictions."""
+        n_outputs = self.members[0].backbone.n_outputs
+        return 2 if self.task == "binary" else n_outputs
+
+    @property
     def n_fields(self) -> int | None:
         """Of networks that sum fields apart: how many they know; a new column is none of them."""
         return self.members[0].backbone.n_fields
@@ -108,14 +114,16 @@ class Network:
             "backbone": self.members[0].backbone.about(),
             "extrapolator": None if extrapolator is None else extrapolator.options(),
             "recompose": self.members[0].recompose,
+            "centred": self.members[0].centred,
         }
 
     @classmethod
     def from_arrays(cls, weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Network:
         """The networks that were taken apart; raises where the parts do not fit together."""
-        n_members = sum(name.endswith(".W") for name in weights)
+        # WHY digits: the weights of a network that was trained again lie beside, `retrained.0.W`.
+        n_members = sum(name.removesuffix(".W").isdigit() for name in weights)
         members = [
-            _member(_under(weights, f"{at}."), _under(state, f"{at}."), settings)
+            _member(under(weights, f"{at}."), under(state, f"{at}."), settings)
             for at in range(n_members)
         ]
         if not members or len({m.n_observed for m in members}) > 1:
@@ -134,7 +142,8 @@ def finish(logits: Tensor, task: Task, mean: float, deviation: float) -> Tensor:
     return p if task == "multilabel" else torch.cat([1 - p, p], 1)
 
 
-def _under(arrays: Arrays, prefix: str) -> Arrays:
+def under(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays whose names start so, by the rest of their names."""
     return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
 
 
@@ -144,7 +153,13 @@ def _member(weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Running
     with torch.device("meta"):  # WHY: sizes that the file tells allocate nothing before they fit
         backbone = make_backbone(**settings["backbone"])
         extrapolator = None if options is None else _extrapolator(backbone.width, **options)
-        model = FATE(len(tensors["W"]), backbone, extrapolator, recompose=settings["recompose"])
+        model = FATE(
+            len(tensors["W"]),
+            backbone,
+            extrapolator,
+            recompose=settings["recompose"],
+            centred=bool(settings.get("centred", False)),  # not in bundles from before it
+        )
     model.load_state_dict(tensors, assign=True)
     sums = Sums(state["counts"].copy(), state["messages"].copy())
     shape = (len(sums.counts), backbone.width)

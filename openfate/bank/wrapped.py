@@ -10,12 +10,14 @@ N rows, C outputs.  Predictions are probabilities, or numbers.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from openfate.bank.network import Arrays, Fields
@@ -41,6 +43,9 @@ class Wrapped:
         What its outputs are.
     numbers
         Those of the columns that hold numbers.
+    texts
+        For a model that takes numbers alone: the columns of text, and their fields in the encoder;
+        rows are then given to it as `number_columns` makes them.  None: as they came.
     """
 
     def __init__(
@@ -50,26 +55,26 @@ class Wrapped:
         n_observed: int,
         task: Task,
         numbers: Sequence[str] = (),
+        texts: Mapping[str, int] | None = None,
     ) -> None:
         self.estimator, self.columns, self.numbers = estimator, list(columns), list(numbers)
+        self.texts = None if texts is None else dict(texts)
         self.task: Task = task
-        self._n_observed = n_observed
-
-    @property
-    def n_observed(self) -> int:
-        """D."""
-        return self._n_observed
+        self.n_observed = n_observed  # D
 
     def predict_both(
         self, table: Table, X: MultiHot, field_of: Fields, use_new: bool = False
     ) -> tuple[Floats, Floats]:
         """Predictions (N, C) of the wrapped model, twice: new features are not its business."""
-        P0 = self._predict_table(table)
+        P0 = self._predict_table(table, X, field_of)
         return P0, P0
 
-    def _predict_table(self, table: Table) -> Floats:
+    def _predict_table(self, table: Table, X: MultiHot, field_of: Fields) -> Floats:
         if not table.n_rows:
             return np.empty((0, self.n_outputs))
+        if self.texts is not None:
+            known = None if field_of is None else field_of[: self.n_observed]
+            return self.predict(number_columns(table, self.columns, self.texts, X, known))
         rows = self._known_columns(table.native) if self.columns else native_columns(table)
         missing = [name for name in self.columns if name not in table.columns]
         try:
@@ -132,7 +137,56 @@ class Wrapped:
             "columns": self.columns,
             "numbers": self.numbers,
             "n_observed": self.n_observed,
+            "texts": self.texts,
         }
+
+
+def number_columns(
+    table: Table,
+    columns: Sequence[str],
+    texts: Mapping[str, int],
+    X: MultiHot,
+    field_of: Fields,
+) -> Floats:
+    """(N, d) the columns as numbers: text by the places of its values among those of its field.
+
+    Parameters
+    ----------
+    table, X
+        Rows, and the same encoded.
+    columns, texts
+        Which, and the fields of those that are text.
+    field_of
+        (D,) the field of each feature that the model knows.
+
+    Returns
+    -------
+        nan for a cell or column that is missing, and for a value that is not known.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = Table(2, {"age": pl.Series([31, None]), "job": pl.Series(["cook", "nurse"])})
+    >>> X = MultiHot.from_rows([[1], [2]], 3)
+    >>> number_columns(table, ["age", "job"], {"job": 1}, X, np.array([0, 1, 1]))
+    array([[31.,  0.],
+           [nan,  1.]])
+    """
+    found = np.full((table.n_rows, len(columns)), np.nan)
+    fields = np.empty(0, np.int64) if field_of is None else np.asarray(field_of)
+    of = np.full(X.nnz, -1)
+    known = X.ids < len(fields)
+    of[known] = fields[X.ids[known]]
+    for at, name in enumerate(columns):
+        if name in texts:
+            cells = np.flatnonzero(of == texts[name])
+            values = np.flatnonzero(fields == texts[name])
+            found[X.row_of[cells], at] = np.searchsorted(values, X.ids[cells])
+        elif name in table.columns:
+            column = table.columns[name]
+            numbers = column.to_physical() if column.dtype.is_temporal() else column
+            found[:, at] = numbers.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    return found
 
 
 def native_columns(table: Table) -> Any:
@@ -265,16 +319,10 @@ _BOOSTERS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, list[Any]], 
 
 
 def _dump_skops(estimator: Any) -> bytes:
-    name = type(estimator).__name__
+    name, skops = type(estimator).__name__, _import_skops()
     try:
-        import skops.io
-    except ImportError:
-        raise InputError(
-            f"{name} is written with skops, which is not installed: pip install skops."
-        ) from None
-    try:
-        content: bytes = skops.io.dumps(estimator)
-        found = skops.io.get_untrusted_types(data=content)
+        content: bytes = skops.dumps(estimator)
+        found = skops.get_untrusted_types(data=content)
     except Exception as error:
         raise InputError(f"{name} has no safe file format ({error}); keep it in memory.") from None
     untrusted = [name for name in found if name not in _TRUSTED]
@@ -287,11 +335,17 @@ def _dump_skops(estimator: Any) -> bytes:
 
 
 def _revive_skops(content: bytes) -> Any:
+    skops = _import_skops()
     try:
-        import skops.io
-    except ImportError:
-        raise DataFileError("the wrapped model needs skops: pip install skops.") from None
-    try:
-        return skops.io.loads(content, trusted=_TRUSTED)
+        return skops.loads(content, trusted=_TRUSTED)
     except Exception as error:
         raise DataFileError(f"the wrapped model cannot be read ({error}).") from None
+
+
+def _import_skops() -> Any:
+    try:
+        return import_module("skops.io")
+    except ImportError:
+        raise InputError(
+            "this wrapped model's file format needs skops: pip install skops."
+        ) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from openfate.bank import FeatureBank, export_onnx, export_table
+from openfate.bank import FeatureBank, export_onnx, export_table, left_out
 from openfate.cli.command import Answer
 from openfate.cli.flags import Bundle
 
@@ -25,11 +25,14 @@ def export(bundle: Bundle, *, out: Path, format_: Literal["onnx", "table"] = "on
     """
     bank = FeatureBank.load(bundle)
     files = export_onnx(bank, out) if format_ == "onnx" else [export_table(bank, out)]
-    result = {"files": [str(path) for path in files], "new_features": bank.embeddings}
+    result = {
+        "files": [str(path) for path in files],
+        "new_features": bank.embeddings > 0,
+        "left_out": left_out(bank),
+    }
     return result, _describe(result)
 
 
 def _describe(result: dict[str, Any]) -> Iterator[str]:
     yield from result["files"]
-    if not result["new_features"]:
-        yield "Evidence of new features is not in it: only --strategy fate embeds them."
+    yield from result["left_out"]

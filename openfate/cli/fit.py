@@ -25,7 +25,7 @@ from openfate.cli.target_flag import (
     read_target,
 )
 from openfate.errors import InputError
-from openfate.estimators import FATEClassifier, FATERegressor
+from openfate.estimators import FATEClassifier, FATERegressor, usual_numeric
 from openfate.table import Field, RowFile, plain_types
 
 
@@ -80,7 +80,7 @@ def fit(
     exclude = tuple(dict.fromkeys([*settings["exclude"], *labels.columns]))
     rows, y, n_unlabelled = _training_rows(file, labels, where, task, {*exclude, *not_yet})
     settings |= {
-        "schema": _fields(kinds or {}, hashed, settings["numeric"]),
+        "schema": _fields(kinds or {}, hashed, settings["numeric"], settings["strategy"]),
         "exclude": exclude,
         "class_weight": _class_weight(settings["class_weight"], y),
         "random_state": seed,
@@ -105,7 +105,10 @@ def fit(
 # ---- reading flags -----------------------------------------------------------------------------
 
 
-def _fields(kinds: Mapping[str, str], hashed: Sequence[str], numeric: Any) -> list[Field]:
+def _fields(
+    kinds: Mapping[str, str], hashed: Sequence[str], numeric: Any, strategy: str
+) -> list[Field]:
+    numeric = numeric or usual_numeric(strategy)
     fields: dict[str, Any] = {**dict.fromkeys(hashed, "categorical"), **kinds}
     return [
         Field(

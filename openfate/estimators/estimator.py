@@ -6,10 +6,11 @@ their columns are known by place and their number is strict.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import narwhals as nw
 import numpy as np
@@ -19,22 +20,44 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from openfate.bank import FeatureBank, Floats, Graph, Network, Use, Wrapped, contributions
+from openfate.bank import (
+    FeatureBank,
+    Floats,
+    Graph,
+    Network,
+    Retrain,
+    Use,
+    Wrapped,
+    contributions,
+)
 from openfate.errors import InputError
-from openfate.estimators.target import Target, read_classes, read_labels, read_numbers
+from openfate.estimators.target import Target, read_classes, read_numbers
 from openfate.estimators.usage import Usage, measure_new_share
-from openfate.openworld import Decision, LiveEvidence
-from openfate.table import Encoder, Policies, Schema, SchemaReport, Table, column_of, read_table
+from openfate.openworld import GROWTH, Decision, LiveEvidence, Mixture
+from openfate.table import (
+    Encoder,
+    Numeric,
+    Policies,
+    Schema,
+    SchemaReport,
+    Table,
+    column_of,
+    read_table,
+)
+
+_FIRST_RETRAINED, _FIRST_SLOW = 16, 64  # labels, before which training again would be as before
 
 
 class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` makes a `FeatureBank`.
 
     A subclass has the parameters `schema`, `exclude`, `hidden_share`, `random_state`,
-    `new_columns`, `new_values` and `missing_columns`, a `_read_target` and a `_fit`.
+    `new_columns`, `new_values` and `missing_columns`, a `_read_target` and a `fit`.
     """
 
     bank_: FeatureBank
+    # Labelled rows that came later, for training again; those of `fit` are the subclass's.
+    _later: list[tuple[Table, NDArray[Any], NDArray[np.float64] | None]]
     _target_name: tuple[str, ...]
     n_features_in_: int
     feature_names_in_: NDArray[Any]
@@ -51,35 +74,16 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def fit(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, unlabelled: Any = None
-    ) -> Self:
-        """Learn from labelled rows.
-
-        Parameters
-        ----------
-        X
-            A pandas, polars or pyarrow frame, or an array (N, d).
-        y
-            (N,) classes of any type or numbers; of `FATEClassifier` also (N, K) labels of 0 and 1.
-        sample_weight
-            (N,) how much each row counts.
-        unlabelled
-            Rows such as those to predict, with the columns and values that are new in them.  They
-            tell the probe how much is new (the parameter `hidden_share`, where that is None), and
-            are used for nothing else: nothing is trained on them.
-        """
-        with unchanged_on_error(self):
-            _ = self._policies  # WHY: a wrong word is told before any work
-            table = self._read(X, reset=True)
-            target = self._read_target(y, table.n_rows)
-            # WHY: a named target must not come in as a feature later.
-            name = getattr(y, "name", None)
-            is_new = isinstance(name, str) and name and name not in table.columns
-            self._target_name = (str(name),) if is_new else ()
-            later = None if unlabelled is None else self._read(unlabelled)
-            self._fit(table, target, sample_weight, later)
-            return self
+    def _read_training(self, X: Any, y: Any, unlabelled: Any) -> tuple[Table, Target, Table | None]:
+        """Read what `fit` is given; the estimator learns names, width and classes."""
+        _ = self._policies  # WHY: a wrong word is told before any work
+        table = self._read(X, reset=True)
+        target = self._read_target(y, table.n_rows)
+        # WHY: a named target must not come in as a feature later.
+        name = getattr(y, "name", None)
+        is_new = isinstance(name, str) and name and name not in table.columns
+        self._target_name = (str(name),) if is_new else ()
+        return table, target, None if unlabelled is None else self._read(unlabelled)
 
     def _read(self, X: Any, *, reset: bool = False) -> Table:
         """Read a frame or an array; `reset` in fit, where the estimator learns names and width.
@@ -118,24 +122,28 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         usage: Usage | None,
     ) -> None:
         """Make the bank, which has seen the rows; without `usage` new features are ignored."""
-        evidence = None
-        if usage is not None:
-            n_outputs = 2 if target.task == "binary" else target.n_outputs
-            evidence = LiveEvidence(n_outputs, target.task, usage.state, usage.batch)
+        uses_embeddings = usage is not None and usage.scale is not None
         self.bank_ = FeatureBank(
             encoder,
             model,
             target.classes,
-            embeddings=usage is not None and usage.scale is not None,
+            embeddings=usage.strength if usage is not None and uses_embeddings else 0.0,
             policies=self._policies,
             exclude=(*self._excluded, *self._target_name),
             overrides=self._overrides,
         )
+        self._later = []
         self.bank_.observe(table)
         # WHY: after the training rows, in which nothing is new: a feature's rows are compared with
         # the mean of the rows it came with, as in the probe; a mean of other rows, however near,
         # would be counted once for each new feature of a row.
-        self.bank_.evidence = evidence
+        if usage is not None:
+            task, n_outputs = target.task, model.n_outputs
+            self.bank_.evidence = LiveEvidence(n_outputs, task, usage.state, usage.batch)
+            numbers = target.outcomes if task == "regression" else np.array([0.0, 1.0])
+            bounds = float(numbers.min()), float(numbers.max())
+            trusts = usage.trusts_evidence
+            self.bank_.mixture = Mixture(n_outputs, task, trusts_evidence=trusts, bounds=bounds)
 
     def _expect_share(self, encoder: Encoder, unlabelled: Table | None) -> float | None:
         """The share of cells that will be new: the parameter, or what unlabelled rows tell."""
@@ -143,8 +151,12 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             return None if self.hidden_share is None else float(self.hidden_share)
         left_out = {*self._excluded, *self._target_name}
         table = unlabelled.select(name for name in unlabelled.columns if name not in left_out)
-        numeric = getattr(self, "numeric", "buckets")
-        return measure_new_share(encoder, table, self._policies, self._overrides, numeric)
+        return measure_new_share(encoder, table, self._policies, self._overrides, self._numeric)
+
+    @property
+    def _numeric(self) -> Numeric:
+        """How columns of numbers, new ones too, become features."""
+        return "linear"
 
     @property
     def _policies(self) -> Policies:
@@ -174,7 +186,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     # ---- using the bank ------------------------------------------------------------------------
 
     def _open(self, X: Any) -> Table:
-        check_is_fitted(self, "bank_")
+        if not hasattr(self, "bank_"):  # WHY: sklearn's check asks every class for its tags first
+            check_is_fitted(self, "bank_")
         return self._read(X)
 
     def _predict(self, X: Any, graph: Graph, new_features: Use) -> Floats:
@@ -183,13 +196,23 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             table, graph=graph, new_features=new_features, policies=self._policies
         )
 
-    def observe(self, X: Any, y: Any = None, *, seen: bool = False) -> Self:
-        """Let rows teach the model what is new in them; nothing is trained.
+    def observe(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        seen: bool = False,
+        refit: Literal["auto", "never"] = "auto",
+    ) -> Self:
+        """Let rows teach the model what is new in them.
 
         New columns and values get an id, and from then on what is known of them is computed from
-        all the rows that had them.  Labels, where they come later, sharpen it: what happened is
-        compared with what the model expected.  This changes the model (prediction never does); a
-        frame that raises an error leaves it as it was.
+        all the rows that had them.  Labels, where they come later, count at once: what they teach
+        corrects the predictions of old and new features, and the model trained again is one more
+        way to predict.  All ways are weighed by what each would have lost on every label before it
+        was learned from (`openfate.openworld.Mixture`).  This changes the model (prediction never
+        does); a frame that raises an error leaves it as it was.
 
         Parameters
         ----------
@@ -197,13 +220,35 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             Rows, with or without new columns.
         y
             Their labels, as in `fit`, if they are known.
+        sample_weight
+            (N,) how much each label counts, above 0; the largest counts as one row.
         seen
             Whether these rows were observed before, when they had no labels.
+        refit
+            "auto": the model is trained again on the rows of `fit` and the labelled ones, whenever
+            labels have grown enough, as long as the rows of `fit` are at hand (they are not after
+            `load`).  "never": labels correct it without.
         """
+        if refit not in ("auto", "never"):
+            raise InputError(f"refit={refit!r} is unknown: choose 'auto' or 'never'.")
         table = self._open(X)
-        labels = None if y is None else read_labels(y, table.n_rows, self.bank_).outcomes
-        self.bank_.observe(table, labels, seen=seen, policies=self._policies)
+        labels = None if y is None else self.bank_.read_labels(y, table.n_rows)
+        weight = None if sample_weight is None else np.asarray(sample_weight, np.float64)
+        retrain = None
+        if labels is not None and refit == "auto":
+            retrain = self._retrain_with(table, labels, weight)
+        self.bank_.observe(
+            table, labels, seen=seen, weight=weight, retrain=retrain, policies=self._policies
+        )
+        if retrain is not None and labels is not None:
+            self._later = [*self._later, (kept_rows(table), labels, weight)]
         return self
+
+    def _retrain_with(
+        self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
+    ) -> Retrain | None:
+        """What trains the model again with some of these rows; None where it cannot be."""
+        return None
 
     def schema_report(self, X: Any) -> SchemaReport:
         """Which columns and values of `X` are new, missing or known, and what is done with each.
@@ -328,6 +373,25 @@ class BankRegressor(RegressorMixin, BankEstimator):  # type: ignore[misc]
     def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
         """Numbers (N,); see `FATEClassifier.predict_proba` for `graph` and `new_features`."""
         return self._predict(X, graph, new_features)[:, 0]
+
+
+def is_due(n_labels: int, *, slow: bool) -> bool:
+    """Whether a model is trained again at so many labels: at each solution, or when they doubled.
+
+    Examples
+    --------
+    >>> [n for n in (8, 16, 20, 64, 80, 100, 128) if is_due(n, slow=True)]
+    [64, 128]
+    """
+    if not slow:
+        return n_labels >= _FIRST_RETRAINED
+    octaves = [math.floor(math.log2(n / _FIRST_SLOW)) for n in (n_labels, n_labels / GROWTH)]
+    return octaves[0] >= 0 and octaves[0] > octaves[1]
+
+
+def kept_rows(table: Table) -> Table:
+    """The rows without what was computed of them, which would be kept and cannot be pickled."""
+    return Table(table.n_rows, table.columns, table.native)
 
 
 @contextmanager

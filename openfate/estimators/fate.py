@@ -33,24 +33,37 @@ from rich.progress import Progress
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight
 
-from openfate.bank import FeatureBank, Network
+from openfate.bank import FeatureBank, Network, Retrain
 from openfate.errors import InputError
 from openfate.estimators.estimator import (
     BankClassifier,
     BankEstimator,
     BankRegressor,
+    is_due,
+    kept_rows,
     unchanged_on_error,
 )
 from openfate.estimators.networks import (
     few_threads,
     grow_members,
+    join_members,
     make_model,
     make_settings,
     plain_value,
     read_parameters,
+    split_members,
+    start_sums,
+    usual_numeric,
 )
 from openfate.estimators.scores import task_scores
-from openfate.estimators.target import LabelledRows, Target, read_labels, split_rows
+from openfate.estimators.target import (
+    LabelledRows,
+    Target,
+    find_rows,
+    known_target,
+    read_known,
+    split_rows,
+)
 from openfate.estimators.usage import (
     EmbeddingNetwork,
     Usage,
@@ -65,14 +78,12 @@ from openfate.openworld import (
     Novelty,
     Pooling,
     Predict,
-    label_candidates,
     probe,
 )
-from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
-from openfate.training import History, Step, check_device, train
+from openfate.table import Encoder, Field, MultiHot, Numeric, Policy, Schema, Table
+from openfate.training import History, Lines, Step, check_device, train
 
 Strategy = Literal["auto", "fate", "evidence", "none"]
-Backbone = Literal["mlp", "deepfm", "widedeep", "dcn"]
 Fields = NDArray[np.integer]  # (D,) the field of each feature
 
 _SILENT = Pooling(strength=0.0)  # until labels come
@@ -91,6 +102,11 @@ class FATEEstimator(BankEstimator):
     """What the classifier and the regressor share; their signatures hold the parameters."""
 
     history_: History
+    _training: LabelledRows | None
+
+    @property
+    def _numeric(self) -> Numeric:
+        return usual_numeric(self.strategy) if self.numeric is None else self.numeric
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -100,23 +116,45 @@ class FATEEstimator(BankEstimator):
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def _fit(self, table: Table, target: Target, weight: Any, unlabelled: Table | None) -> None:
-        table, target, weight = _drop_weightless(table, target, self._weigh(target, weight))
-        schema = Schema.from_frame(
-            table.select(name for name in table.columns if name not in self._excluded),
-            overrides=self._overrides,
-            numeric=self.numeric,
-        )
-        seed = self._draw_seed()
-        parts = split_rows(target, self.validation_share, seed)
-        encoder = Encoder(schema).fit(_select_rows(table, parts[0]))
-        rows = LabelledRows(encoder.encode(table), target, weight)
-        share = self._expect_share(encoder, unlabelled)
-        network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share)
-        # WHY: what only validation rows have is new to the networks: extrapolated.
-        encoder = encoder.grow_copy(table, schema)
-        self._set_bank(table, target, encoder, network, usage)
-        self._remember(rows, parts[1], decision)
+    def fit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, unlabelled: Any = None
+    ) -> Self:
+        """Learn from labelled rows.
+
+        Parameters
+        ----------
+        X
+            A pandas, polars or pyarrow frame, or an array (N, d).
+        y
+            (N,) classes of any type or numbers; of `FATEClassifier` also (N, K) labels of 0 and 1.
+        sample_weight
+            (N,) how much each row counts.
+        unlabelled
+            Rows such as those to predict, with the columns and values that are new in them.  They
+            tell the probe how much is new (the parameter `hidden_share`, where that is None), and
+            are used for nothing else: nothing is trained on them.
+        """
+        with unchanged_on_error(self):
+            table, target, later = self._read_training(X, y, unlabelled)
+            table, target, weight = _drop_weightless(
+                table, target, self._weigh(target, sample_weight)
+            )
+            schema = Schema.from_frame(
+                table.select(name for name in table.columns if name not in self._excluded),
+                overrides=self._overrides,
+                numeric=self._numeric,
+            )
+            seed = self._draw_seed()
+            parts = split_rows(target, self.validation_share, seed)
+            encoder = Encoder(schema).fit(_select_rows(table, parts[0]))
+            rows = LabelledRows(encoder.encode(table), target, weight)
+            share = self._expect_share(encoder, later)
+            network, usage, decision = self._learn(rows, parts, encoder, seed, share)
+            # WHY: what only validation rows have is new to the networks: extrapolated.
+            encoder = encoder.grow_copy(table, schema)
+            self._set_bank(table, target, encoder, network, usage)
+            self._remember(rows, parts[1], decision)
+            return self
 
     def _weigh(self, target: Target, sample_weight: ArrayLike | None) -> Any:
         """(N,) how much each row counts, or None."""
@@ -135,7 +173,7 @@ class FATEEstimator(BankEstimator):
         self,
         rows: LabelledRows,
         parts: tuple[NDArray[np.intp], NDArray[np.intp]],
-        field_of: Fields,
+        encoder: Encoder,
         seed: int,
         hidden_share: float | None,
         start: Sequence[FATE] | None = None,
@@ -143,24 +181,62 @@ class FATEEstimator(BankEstimator):
         """Train the networks, and choose how they will use new features."""
         if not rows.X.n_features:
             raise InputError("the table has no column with a value to learn from.")
-        p = read_parameters(self)
-        if rows.target.task != "regression":
-            p.loss = "multilabel" if rows.target.task == "multilabel" else "log_loss"
+        p, field_of = self._parameters(rows.target.task), encoder.field_of
         training, spared = rows.select(parts[0]), rows.select(parts[1])
         validation = spared if spared.X.n_rows else None
         with self._on_step() as on_step, few_threads(training.X.nnz * (p.width or 32)):
             where = _device(self.device)
             options: dict[str, Any] = {"start": start, "device": where, "on_step": on_step}
+            options["is_knot"] = encoder.is_knot
             models, histories = _train(p, training, validation, field_of, seed, **options)
         best = [history.best for history in histories]
         steps = [step for history in histories for step in history.steps]
         self.history_ = History(steps, best[0], sum(history.seconds for history in histories))
-        usage, decision = _choose(p, training, validation, field_of, seed, best, hidden_share)
+        plain = Network([RunningFATE(m) for m in models], rows.target.task, rows.target.scale)
+        usage, decision = _choose(
+            p, training, validation, field_of, seed, best, hidden_share, plain
+        )
         if p.strategy == "auto" and usage is not None and usage.scale is not None:
             contexts = EmbeddingNetwork(models, training.X, rows.target, field_of)
             return contexts.with_embeddings(usage.scale), usage, decision
-        members = [RunningFATE(model) for model in models]
-        return Network(members, rows.target.task, rows.target.scale), usage, decision
+        return plain, usage, decision
+
+    def _retrain_with(
+        self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
+    ) -> Retrain | None:
+        if self._training is None:
+            return None
+        training, bank = self._training, self.bank_
+        p, seed = self._parameters(training.target.task), self._draw_seed()
+
+        def retrain(n_rows: int, encoder: Encoder) -> Network | None:
+            shown = None if weight is None else weight[:n_rows]
+            first = _select_rows(table, np.arange(n_rows)), labels[:n_rows], shown
+            parts = [*self._later, first]
+            if not is_due(sum(part[0].n_rows for part in parts), slow=True):
+                return None
+            more = [
+                # WHY: what is computed of rows that are kept would be kept with them.
+                LabelledRows(encoder.encode(kept_rows(rows)), known_target(y, bank), w)
+                for rows, y, w in parts
+            ]
+            every = LabelledRows.stack([training, *more], encoder.n_features)
+            split = split_rows(every.target, self.validation_share, seed)
+            kept, spared = (every.select(rows) for rows in split)
+            validation = spared if spared.X.n_rows else None
+            field_of = encoder.field_of
+            with few_threads(kept.X.nnz * (p.width or 32)):
+                models, _ = _train(p, kept, validation, field_of, seed, device=_device(self.device))
+            return Network([RunningFATE(m) for m in models], bank.task, bank.target_scale)
+
+        return retrain
+
+    def _parameters(self, task: str) -> SimpleNamespace:
+        """The parameters, with the loss that the task asks for."""
+        p = read_parameters(self)
+        if task != "regression":
+            p.loss = "multilabel" if task == "multilabel" else "log_loss"
+        return p
 
     @contextmanager
     def _on_step(self) -> Iterator[Callable[[Step], None]]:
@@ -188,7 +264,8 @@ class FATEEstimator(BankEstimator):
     def _remember(
         self, rows: LabelledRows, validation: NDArray[np.intp], decision: Decision | None
     ) -> None:
-        """Keep validation rows for `refit`, and what a bundle tells of the fit."""
+        """Keep rows for training again, validation rows among them, and what a bundle tells."""
+        self._training, self._spared = rows, validation
         self._validation = rows.select(validation)
         digest = hashlib.sha256()
         for array in (rows.X.row_ptr, rows.X.ids, rows.target.y):
@@ -196,7 +273,7 @@ class FATEEstimator(BankEstimator):
         self._describe(
             decision,
             params=self._plain_params(),
-            numeric=self.numeric,
+            numeric=self._numeric,
             n_rows=rows.X.n_rows,
             n_validation=len(validation),
             data_hash=digest.hexdigest(),
@@ -227,7 +304,8 @@ class FATEEstimator(BankEstimator):
         Old ids and embeddings are the start, new features start at their extrapolated embeddings,
         and become observed ones.  The state is rebuilt from `X`: give old rows too, where they
         should go on to count.  ``refit_report_`` tells what was forgotten on the validation rows of
-        the previous fit (which a bundle does not hold).
+        the previous fit (which a bundle does not hold); where `X` has them too, they are spared
+        again, not trained on.
 
         Parameters
         ----------
@@ -240,7 +318,7 @@ class FATEEstimator(BankEstimator):
             return self.fit(X, y, sample_weight)
         with unchanged_on_error(self):
             table = self._open(X)
-            target = read_labels(y, table.n_rows, self.bank_)
+            target = read_known(y, table.n_rows, self.bank_)
             self._refit(*_drop_weightless(table, target, self._weigh(target, sample_weight)))
             return self
 
@@ -250,10 +328,13 @@ class FATEEstimator(BankEstimator):
         seed = self._draw_seed()
         encoder = old.grow_encoder(table, policies=self._policies)
         rows = LabelledRows(encoder.encode(table), target, weight)
-        parts = split_rows(target, self.validation_share, seed)
+        # WHY: rows that the last fit was judged by are not trained on now, or nothing would be
+        # known of what was forgotten.
+        again = find_rows(rows, self._validation, old.n_observed)
+        parts = split_rows(target, self.validation_share, seed, spare=again)
         start = grow_members(old.model, encoder.field_of)
         share = self._expect_share(encoder, None)
-        network, usage, decision = self._learn(rows, parts, encoder.field_of, seed, share, start)
+        network, usage, decision = self._learn(rows, parts, encoder, seed, share, start)
         self._set_bank(table, target, encoder, network, usage)
         self.bank_.meta.update(old.meta)
         spared = self._validation
@@ -302,6 +383,7 @@ class FATEEstimator(BankEstimator):
         estimator = cls(**params)._restore(bank)
         empty = MultiHot.from_rows([], bank.n_observed)
         estimator._validation = LabelledRows(empty, Target(bank.task, np.empty(0)))
+        estimator._training = None  # a bundle does not hold them
         return estimator
 
 
@@ -319,12 +401,14 @@ class FATEClassifier(BankClassifier, FATEEstimator):
     strategy
         "auto": networks trained with feature dropout; new features move a prediction by what the
         rows that have them were predicted as (evidence), by embeddings, or by both, as strongly as
-        a probe on validation rows found to pay, or not at all.  "fate": the paper's model.
-        "evidence": without a probe.  "none": new features are ignored.
+        a probe on validation rows found to pay, or not at all.  "fate": the paper's model,
+        the embeddings of new features less what they have in common.  "evidence": without a probe.
+        "none": new features are ignored.
     schema
         Kinds of columns where the guess would be wrong; see `openfate.Schema`.
     numeric
-        Numbers as "buckets" (the paper's way) or as one feature with a "value".
+        Numbers as "linear" between knots at quantiles, as "buckets" of equal width (the paper's
+        way) or as one feature with a "value".  None: "linear", of the strategy "fate" "buckets".
     exclude
         Columns that are not used, now or later.
     backbone
@@ -352,9 +436,11 @@ class FATEClassifier(BankClassifier, FATEEstimator):
     validation_share
         Rows spared to stop early and to probe; none are below 40 rows.
     dropout
-        Probability that a cell is dropped in training (all strategies but "fate").
+        Probability that a cell is dropped in training (all strategies but "fate").  None: up to
+        0.3 for many columns, 0 for few.
     n_members
-        Networks whose predictions are averaged (all but "fate").
+        Networks whose predictions are averaged (all but "fate"); those of an "mlp" are trained at
+        once.
     weight_decay
         AdamW's (all but "fate").
     n_folds
@@ -428,9 +514,9 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         schema: Schema | Sequence[Field] | None = None,
         *,
         strategy: Strategy = "auto",
-        numeric: Literal["buckets", "value"] = "buckets",
+        numeric: Numeric | None = None,
         exclude: Sequence[str] = (),
-        backbone: Backbone = "mlp",
+        backbone: str = "mlp",
         pool: Pool = "sum",
         linear: Linear = "zero",
         width: int | None = None,
@@ -440,9 +526,9 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         batch_size: int | None = None,
         patience: int | None = None,
         validation_share: float = 0.15,
-        dropout: float = 0.2,
-        n_members: int = 2,
-        weight_decay: float = 1e-2,
+        dropout: float | None = None,
+        n_members: int = 4,
+        weight_decay: float = 0.1,
         n_folds: int = 5,
         drop_edge: float = 0.5,
         lr_extrapolator: float = 1e-3,
@@ -516,9 +602,9 @@ new_columns, new_values, missing_columns, callback, tensorboard, progress
         schema: Schema | Sequence[Field] | None = None,
         *,
         strategy: Strategy = "auto",
-        numeric: Literal["buckets", "value"] = "buckets",
+        numeric: Numeric | None = None,
         exclude: Sequence[str] = (),
-        backbone: Backbone = "mlp",
+        backbone: str = "mlp",
         pool: Pool = "sum",
         linear: Linear = "zero",
         width: int | None = None,
@@ -528,9 +614,9 @@ new_columns, new_values, missing_columns, callback, tensorboard, progress
         batch_size: int | None = None,
         patience: int | None = None,
         validation_share: float = 0.15,
-        dropout: float = 0.2,
-        n_members: int = 2,
-        weight_decay: float = 1e-2,
+        dropout: float | None = None,
+        n_members: int = 4,
+        weight_decay: float = 0.1,
         n_folds: int = 5,
         drop_edge: float = 0.5,
         lr_extrapolator: float = 1e-3,
@@ -563,6 +649,7 @@ def _train(
     *,
     epochs: Sequence[int] | None = None,
     start: Sequence[FATE] | None = None,
+    is_knot: NDArray[np.bool_] | None = None,
     **options: Any,
 ) -> tuple[list[FATE], list[History]]:
     """Train the networks that the parameters describe.
@@ -573,6 +660,8 @@ def _train(
         Rows for early stopping, or instead of them the epochs of each network.
     start
         Networks over the same features to go on from.
+    is_knot
+        (D,) which features are knots; None: as `train` finds them.
     options
         Of `train`.
 
@@ -583,20 +672,28 @@ def _train(
     """
     models, histories, target = [], [], rows.target
     spared = None if validation is None else (validation.X, validation.target.y, validation.weight)
+    settings = make_settings(p, rows.X.n_rows, len(np.unique(field_of)))
+    lines = Lines.of(rows.X, field_of, is_knot)
     for number in range(1 if p.strategy == "fate" else p.n_members):
-        settings, own_seed = make_settings(p, rows.X.n_rows), seed + 1000 * number
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(own_seed)
+            torch.manual_seed(seed + 1000 * number)
             model = make_model(p, rows.X.n_features, target.n_outputs, field_of)
+            start_sums(model, rows.X, lines)
         if start is not None:
             model.load_state_dict(start[number].state_dict())
-            settings = replace(settings, untrained="leave")
-        if epochs is not None:
-            settings = replace(settings, epochs=epochs[number])
-        options |= {"sample_weight": rows.weight, "validation": spared, "field_of": field_of}
-        histories.append(train(model, rows.X, target.y, settings, seed=own_seed, **options))
-        models.append(model.cpu())
-    return models, histories
+        models.append(model)
+    if start is not None:
+        settings = replace(settings, untrained="leave")
+    options |= {"sample_weight": rows.weight, "validation": spared, "field_of": field_of}
+    options["is_knot"] = is_knot
+    joined = join_members(models)
+    trained = models if joined is None else [joined]
+    for number, model in enumerate(trained):
+        own = settings if epochs is None else replace(settings, epochs=epochs[number])
+        own_seed = seed + 1000 * number
+        histories.append(train(model, rows.X, target.y, own, seed=own_seed, **options))
+        model.cpu()
+    return models if joined is None else split_members(joined), histories
 
 
 def _choose(
@@ -607,10 +704,12 @@ def _choose(
     seed: int,
     best_epochs: Sequence[int],
     hidden_share: float | None,
+    network: Network,
 ) -> tuple[Usage | None, Decision | None]:
     """How new features will be used (None: not at all), and a probe's decision where one is asked.
 
-    `best_epochs` are those of the networks, `hidden_share` the share of cells that will be new.
+    `best_epochs` are those of the trained `network`, `hidden_share` the share of cells that will be
+    new.
     """
     if p.strategy != "auto":
         return _USAGE[p.strategy], None
@@ -634,13 +733,12 @@ def _choose(
             (validation.X, outcomes),
             # WHY: where fields are summed apart there are no weights for a new one's embeddings.
             candidates(embeddings=p.pool == "sum"),
-            also=label_candidates(outcomes),
+            plain=network.predict(validation.X, field_of),
             # WHY: a network loses more than trees when features are hidden, so that evidence looked
             # worth more in the draws than it was; it must pay at half the share too.
             hidden=shares_to_hide(hidden_share, p.n_draws, also_half=True),
             field_of=field_of,
             novelty=p.novelty,
-            every_size=True,
             fit_fields=True,
             task=training.target.task,
             seed=seed,

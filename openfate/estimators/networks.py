@@ -9,29 +9,30 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from torch import nn
 
 from openfate.bank import Network
-from openfate.errors import InputError
+from openfate.errors import InputError, check_choice
 from openfate.models import (
     BACKBONES,
     FATE,
+    MLP,
     GraphSAGE,
-    RunningFATE,
+    Members,
     make_backbone,
     with_fields,
 )
-from openfate.training import Settings
+from openfate.table import MultiHot, Numeric
+from openfate.training import Lines, Settings
 
 _STRATEGIES = ("auto", "fate", "evidence", "none")
 _PAPER_BATCH = 8192
-# Which of an estimator's parameters each backbone takes.
-_TAKES = {"mlp": ("pool",), "dcn": ("pool",), "deepfm": ("linear",), "widedeep": ("linear",)}
 
 
 def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
@@ -45,9 +46,7 @@ def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
     """
     params = estimator.get_params(deep=False)
     p = SimpleNamespace(**{name: plain_value(value) for name, value in params.items()})
-    if p.strategy not in _STRATEGIES:
-        words = ", ".join(map(repr, _STRATEGIES))
-        raise InputError(f"strategy={p.strategy!r} is unknown: choose one of {words}.")
+    check_choice("strategy", p.strategy, _STRATEGIES)
     p.hidden = _sizes(p.hidden)
     for name in ("width", "epochs", "batch_size", "patience", "n_members", "n_draws"):
         _check_number(name, getattr(p, name), 1, int)
@@ -63,6 +62,17 @@ def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
         _check_number("hidden", size, 1, int)
     _check_backbone(p)
     return p
+
+
+def usual_numeric(strategy: str) -> Numeric:
+    """How numbers become features where ``numeric=None`` leaves it to the strategy.
+
+    Examples
+    --------
+    >>> usual_numeric("auto"), usual_numeric("fate")
+    ('linear', 'buckets')
+    """
+    return "buckets" if strategy == "fate" else "linear"  # PAPER: "10 even buckets"
 
 
 def plain_value(value: Any) -> Any:
@@ -89,11 +99,9 @@ def _check_number(name: str, value: Any, least: float, kind: type = float) -> No
 
 
 def _check_backbone(p: SimpleNamespace) -> None:
-    if p.backbone not in BACKBONES:
-        names = " or ".join(map(repr, BACKBONES))
-        raise InputError(f"backbone={p.backbone!r} is unknown: choose {names}.")
+    check_choice("backbone", p.backbone, BACKBONES)
     for name, usual in (("pool", "sum"), ("linear", "zero")):
-        takes = [key for key, options in _TAKES.items() if name in options]
+        takes = [key for key, kind in BACKBONES.items() if name in kind.choices]
         if getattr(p, name) != usual and p.backbone not in takes:
             raise InputError(
                 f"{name}={getattr(p, name)!r} is not for backbone={p.backbone!r}: leave "
@@ -108,56 +116,96 @@ def make_model(
 ) -> FATE:
     """An untrained model: the paper's with its extrapolator, or a plain network."""
     is_paper = p.strategy == "fate"
-    width, hidden = (32, (64,)) if is_paper else (64, (128,))
+    width, hidden = (32, (64,)) if is_paper else (128, (64, 64))
     # Without BatchNorm and Dropout: tables may be small.
     options: dict[str, Any] = {"batch_norm": False, "dropout": 0.0}
-    options |= {name: getattr(p, name) for name in _TAKES[p.backbone]}
+    if p.backbone == "mlp":
+        options["activate_sum"] = not is_paper
+    options |= {name: getattr(p, name) for name in BACKBONES[p.backbone].choices}
     options["hidden"] = hidden if p.hidden is None else p.hidden
     if p.pool == "field_linear":
         options["n_fields"] = _n_fields(field_of)
     backbone = make_backbone(p.backbone, p.width or width, n_outputs, **options)
     if is_paper:
-        return FATE(n_features, backbone, GraphSAGE(backbone.width, 2))
+        return FATE(n_features, backbone, GraphSAGE(backbone.width, 2), centred=True)
     model = FATE(n_features, backbone)
     with torch.no_grad():  # WHY: Xavier's bound shrinks with D and starts slowly
         model.W[:, : backbone.width].normal_(0, 0.1)
     return model
 
 
+@torch.no_grad()
+def start_sums(model: FATE, X: MultiHot, lines: Lines | None) -> None:
+    """Draw the start of a plain network whose sums are activated, for rows such as these.
+
+    Sums of a row's embeddings start at a quarter of variance one, however many its features are,
+    and the biases of the ReLU cut them at all heights.
+    """
+    net = model.backbone
+    if not isinstance(net, MLP) or net.sum_bias is None:
+        return
+    n_cells = X.nnz if X.values is None else float(np.abs(X.values).sum())
+    model.W.normal_(0, 0.5 / max(1.0, n_cells / max(1, X.n_rows)) ** 0.5)
+    if lines is not None:
+        lines.start(model.W)
+    net.sum_bias.uniform_(-1, 1)
+    *hidden, last = (cast("nn.Linear", layer) for layer in net.layers)
+    for layer in hidden:
+        layer.weight.normal_(0, (2 / layer.in_features) ** 0.5)
+        layer.bias.zero_()
+    last.weight.normal_(0, 0.5 / last.in_features**0.5)
+    last.bias.zero_()
+
+
+def join_members(models: Sequence[FATE]) -> FATE | None:
+    """Plain networks as one model that is trained at once; None where they cannot be."""
+    nets = [model.backbone for model in models]
+    if any(model.extrapolator is not None for model in models) or not all(map(Members.takes, nets)):
+        return None
+    joined = FATE(len(models[0].W), Members(cast("list[MLP]", nets)))
+    with torch.no_grad():
+        joined.W.copy_(torch.cat([model.W for model in models], 1))
+    return joined
+
+
+def split_members(joined: FATE) -> list[FATE]:
+    """The networks that `join_members` put together, as they are now."""
+    assert isinstance(joined.backbone, Members)
+    nets = joined.backbone.split()
+    models = [FATE(len(joined.W), net) for net in nets]
+    with torch.no_grad():
+        for model, W in zip(models, joined.W.chunk(len(nets), 1), strict=True):
+            model.W.copy_(W)
+    return [model.eval() for model in models]
+
+
 def _n_fields(field_of: NDArray[np.integer]) -> int:
     return int(field_of.max(initial=0)) + 1
 
 
-def make_settings(p: SimpleNamespace, n_rows: int) -> Settings:
-    """How the networks are trained on so many rows."""
+def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
+    """How the networks are trained on so many rows of so many columns."""
     given = {name: getattr(p, name) for name in ("epochs", "lr", "patience", "batch_size")}
     given = {name: value for name, value in given.items() if value is not None}
     if p.strategy != "fate":
-        # WHY: 64 steps an epoch are enough; larger batches make each row cheaper.
-        usual = {"batch_size": min(max(256, n_rows // 64), 4096)}
-        dropped = {"cell_dropout": p.dropout, "weight_decay": p.weight_decay}
-        return Settings.plain(loss=p.loss, **dropped, **{**usual, **given})
+        # WHY: some 50 steps an epoch are enough; larger batches make each row cheaper.
+        size = max(16, n_rows // 8) if n_rows < 1024 else min(max(256, n_rows // 48), 1024)
+        # WHY: one of few columns tells what no other does; of many, others tell it as well.
+        usual = {"batch_size": size, "cell_dropout": 0.3 * max(0.0, 1 - 8 / max(1, n_fields))}
+        if p.dropout is not None:
+            usual["cell_dropout"] = p.dropout
+        return Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})
     batch_size = None if n_rows <= 2 * _PAPER_BATCH else _PAPER_BATCH
     return Settings(
         n_folds=p.n_folds,
+        # WHY: it helps the extrapolation; see what each departure is worth in paper-and-code.md.
+        accumulate_backbone=True,
         drop_edge=p.drop_edge,
         lr_extrapolator=p.lr_extrapolator,
         mixed_precision=p.mixed_precision,
         loss=p.loss,
         **{"patience": 20, "batch_size": batch_size, **given},
     )
-
-
-def model_of(member: RunningFATE) -> FATE:
-    """The model of a running one, to be trained on."""
-    backbone = copy.deepcopy(member.backbone).float().requires_grad_()
-    extrapolator = copy.deepcopy(member.extrapolator)
-    if extrapolator is not None:
-        extrapolator = extrapolator.float().requires_grad_()
-    model = FATE(len(member.W), backbone, extrapolator, recompose=member.recompose)
-    with torch.no_grad():
-        model.W.copy_(member.W)
-    return model
 
 
 def grow_members(network: Network, field_of: NDArray[np.integer]) -> list[FATE]:
@@ -170,15 +218,23 @@ def grow_members(network: Network, field_of: NDArray[np.integer]) -> list[FATE]:
     """
     every, members = np.arange(len(field_of), dtype=np.int32), []
     for member in network.members:
-        model = model_of(member)
-        backbone = with_fields(model.backbone, _n_fields(field_of))
+        old = copy.deepcopy(member.backbone).float().requires_grad_()
         # A `ContextMap` is solved for after training; a GraphSAGE is trained on.
-        extrapolator = model.extrapolator if isinstance(model.extrapolator, GraphSAGE) else None
-        wider = FATE(len(every), backbone, extrapolator, recompose=model.recompose)
+        extrapolator = None
+        if isinstance(member.extrapolator, GraphSAGE):
+            extrapolator = copy.deepcopy(member.extrapolator).float().requires_grad_()
+        backbone = with_fields(old, _n_fields(field_of))
+        wider = FATE(
+            len(every),
+            backbone,
+            extrapolator,
+            recompose=member.recompose,
+            centred=member.centred,
+        )
         W = member.embeddings(every, field_of)
-        if model.backbone.n_fields is not None:
+        if old.n_fields is not None:
             # WHY: under the zero weights of a new field zero embeddings would stay so for ever.
-            silent = torch.from_numpy(field_of >= model.backbone.n_fields) & ~W.any(1)
+            silent = torch.from_numpy(field_of >= old.n_fields) & ~W.any(1)
             draw = torch.randn(W.shape, generator=torch.Generator().manual_seed(0))
             W = torch.where(silent[:, None], 0.1 * draw, W)
         with torch.no_grad():

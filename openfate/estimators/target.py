@@ -5,11 +5,11 @@ N rows, C classes, K labels.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -17,9 +17,8 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from openfate.bank import FeatureBank, Task
 from openfate.errors import InputError
-from openfate.table import MultiHot
+from openfate.table import MultiHot, class_numbers, read_labels, target_numbers
 
-_LARGEST = 1e100  # of a target: squares of larger ones would leave float64
 _LEAST = 40  # rows of a table from which some can be spared for validation
 
 
@@ -69,7 +68,7 @@ def read_classes(y: Any, n_rows: int) -> Target:
     >>> target.task, target.y.tolist(), [str(name) for name in target.classes]
     ('binary', [0, 1, 0], ['no', 'yes'])
     """
-    y = _as_array(y, n_rows)
+    y = read_labels(y, n_rows)
     kinds = sorted({type(value).__name__ for value in y}) if y.dtype.kind == "O" else []
     if len(kinds) > 1:
         raise InputError(
@@ -92,94 +91,35 @@ def read_classes(y: Any, n_rows: int) -> Target:
 
 def read_known_classes(y: Any, n_rows: int, classes: Sequence[Any]) -> Target:
     """Classes of a model that is fitted, whichever of them these rows have."""
-    codes = _codes(column_or_1d(_as_array(y, n_rows)), classes)
+    codes = class_numbers(read_labels(y, n_rows), classes)
     return Target(_class_task(classes), codes, tuple(classes))
 
 
-def read_labels(y: Any, n_rows: int, bank: FeatureBank) -> Target:
+def read_known(y: Any, n_rows: int, bank: FeatureBank) -> Target:
     """What a bank's fit took, for labels that come later; an unknown class is refused."""
+    return known_target(bank.read_labels(y, n_rows), bank)
+
+
+def known_target(labels: NDArray[Any], bank: FeatureBank) -> Target:
+    """The same, of labels as a bank has read them."""
     if bank.task == "regression":
-        return read_numbers(y, n_rows, bank.target_scale)
-    if bank.task != "multilabel":
-        return read_known_classes(y, n_rows, bank.classes)
-    labels, n_labels = _as_array(y, n_rows), len(bank.classes)
-    good = labels.ndim == 2 and labels.shape[1] == n_labels and labels.dtype.kind in "iubf"
-    if not good or not np.isin(labels, (0, 1)).all():
-        raise InputError(
-            f"y must have {n_labels} columns of 0 and 1; it has the shape {labels.shape}."
-        )
-    return Target("multilabel", labels.astype(np.int64), tuple(bank.classes))
+        return _standardise(labels, bank.target_scale)
+    return Target(bank.task, labels, tuple(bank.classes))
 
 
-def read_numbers(y: Any, n_rows: int, scale: tuple[float, float] | None = None) -> Target:
-    """Numbers, standardised (by themselves, or by a `scale` that is known already)."""
-    y = column_or_1d(_as_array(y, n_rows), warn=True)
-    try:
-        numbers = y.astype(np.float64) if y.dtype.kind in "iubfO" else None
-    except (TypeError, ValueError):
-        numbers = None
-    if numbers is None:
-        raise InputError(
-            f"the target holds {y.tolist()[0]!r}, which is no number: use a classifier."
-        )
-    if len(numbers) and not np.abs(numbers).max() <= _LARGEST:  # also true of nan
-        worst = numbers[int(np.argmax(~(np.abs(numbers) <= _LARGEST)))]
-        raise InputError(f"the target holds {worst:g}: make it finite, and below {_LARGEST:g}.")
-    if scale is None:
-        deviation = float(numbers.std())
-        scale = (float(numbers.mean()), deviation if deviation > 0 else 1.0)
+def read_numbers(y: Any, n_rows: int) -> Target:
+    """Numbers, standardised."""
+    numbers = target_numbers(column_or_1d(read_labels(y, n_rows), warn=True))
+    deviation = float(numbers.std())
+    return _standardise(numbers, (float(numbers.mean()), deviation if deviation > 0 else 1.0))
+
+
+def _standardise(numbers: NDArray[np.float64], scale: tuple[float, float]) -> Target:
     return Target("regression", (numbers - scale[0]) / scale[1], scale=scale)
 
 
 def _class_task(classes: Sequence[Any]) -> Task:
     return "binary" if len(classes) == 2 else "multiclass"
-
-
-def _codes(y: NDArray[Any], classes: Sequence[Any]) -> NDArray[np.int64]:
-    names = [c.item() if isinstance(c, np.generic) else c for c in classes]
-    code_of = {name: code for code, name in enumerate(names)}
-    values = [value.item() if isinstance(value, np.generic) else value for value in y]
-    unknown = next((value for value in values if value not in code_of), None)
-    if unknown is not None:
-        raise InputError(
-            f"y holds {unknown!r}, which is none of the classes that the model knows "
-            f"({', '.join(map(repr, names[:10]))}): fit anew with it."
-        )
-    return np.array([code_of[value] for value in values], dtype=np.int64)
-
-
-def _as_array(y: Any, n_rows: int) -> NDArray[Any]:
-    """The target as an array without missing values, one for each row."""
-    if y is None:
-        raise InputError(
-            "This estimator requires y to be passed, but the target y is None: give one."
-        )
-    if isinstance(nw.from_native(y, pass_through=True, allow_series=True), nw.Series):
-        series = nw.from_native(y, series_only=True)
-        if series.null_count():
-            raise InputError(_missing(int(series.is_null().arg_true()[0])))
-        y = np.asarray(series.to_numpy())
-    array = np.asarray(y)
-    if array.dtype.kind == "O":
-        missing = [v is None or (isinstance(v, float) and np.isnan(v)) for v in array.ravel()]
-        if any(missing):
-            raise InputError(_missing(missing.index(True)))
-    if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
-        if np.isnan(array).any():
-            raise InputError(_missing(int(np.argwhere(np.isnan(array))[0][0])))
-        raise InputError("Input y contains infinity: make the target finite.")
-    if array.ndim == 0 or len(array) != n_rows:
-        raise InputError(
-            f"X has {n_rows} rows and y {len(array) if array.ndim else 'one value'}: "
-            "Found input variables with inconsistent numbers of samples."
-        )
-    if np.issubdtype(array.dtype, np.complexfloating):
-        raise InputError("Complex data not supported: the target is complex.")
-    return array
-
-
-def _missing(row: int) -> str:
-    return f"Input y contains NaN: row {row} has no target; drop such rows or fill them."
 
 
 # ---- rows for training and validation ----------------------------------------------------------
@@ -198,18 +138,54 @@ class LabelledRows:
         weight = None if self.weight is None else self.weight[rows]
         return LabelledRows(self.X.select_rows(rows), self.target.select(rows), weight)
 
+    @staticmethod
+    def stack(parts: Sequence[LabelledRows], n_features: int) -> LabelledRows:
+        """The rows of all parts, over as many features."""
+        X = MultiHot.stack([part.X for part in parts]).widen(n_features)
+        y = np.concatenate([part.target.y for part in parts])
+        weight = None
+        if any(part.weight is not None for part in parts):
+            ones = (
+                np.ones(part.X.n_rows) if part.weight is None else part.weight for part in parts
+            )
+            weight = np.concatenate(list(ones))
+        return LabelledRows(X, replace(parts[0].target, y=y), weight)
+
     def sample(self, most: int, rng: np.random.Generator) -> LabelledRows:
         """The rows, or `most` of them drawn at random, in their order."""
         n_rows = self.X.n_rows
         return self if n_rows <= most else self.select(np.sort(rng.permutation(n_rows)[:most]))
 
 
+def find_rows(rows: LabelledRows, among: LabelledRows, n_features: int) -> NDArray[np.bool_]:
+    """(N,) the rows that are among others too: the same labels and features below `n_features`.
+
+    Examples
+    --------
+    >>> X = MultiHot.from_rows([[0], [1], [0, 2]], 3)
+    >>> rows = LabelledRows(X, Target("binary", np.array([0, 1, 0])))
+    >>> find_rows(rows, rows.select(np.array([0])), 2)
+    array([ True, False,  True])
+    """
+    wanted = set(_row_keys(among, n_features))
+    return np.array([key in wanted for key in _row_keys(rows, n_features)], dtype=bool)
+
+
+def _row_keys(rows: LabelledRows, n_features: int) -> list[bytes]:
+    X = rows.X.select_features(np.arange(min(n_features, rows.X.n_features)))
+    ends = X.row_ptr
+    values = X.ids if X.values is None else np.stack([X.ids, X.values], 1)
+    cells = [values[a:b].tobytes() for a, b in itertools.pairwise(ends)]
+    return [cell + y.tobytes() for cell, y in zip(cells, rows.target.y, strict=True)]
+
+
 def split_rows(
-    target: Target, share: float, seed: int
+    target: Target, share: float, seed: int, spare: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places of training and of validation rows: a share of the rows, of each class alike.
 
-    A table of fewer than 40 rows, or a share of 0, spares none for validation.
+    A table of fewer than 40 rows, or a share of 0, spares none for validation but those that
+    `spare` (N,) names, as long as rows of every class are left for training.
     """
     if not 0 <= share < 1:
         raise InputError(f"validation_share={share}: choose a share from 0 to below 1.")
@@ -224,4 +200,6 @@ def split_rows(
     spared = np.concatenate([group[: int(len(group) * share)] for group in groups])
     kept = np.ones(n_rows, dtype=bool)
     kept[spared] = False
+    if spare is not None and all((kept & ~spare)[group].any() for group in groups):
+        kept &= ~spare
     return np.flatnonzero(kept), np.flatnonzero(~kept)

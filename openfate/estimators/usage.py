@@ -8,9 +8,9 @@ N rows, D features, D' with new ones, C outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,30 +22,27 @@ from openfate.models import FATE, ContextMap, RunningFATE
 from openfate.openworld import (
     Candidate,
     Decision,
-    JointEvidence,
-    LiveEvidence,
     Pooling,
     View,
     choose_pooling,
     evidence_candidates,
     hidden_shares,
+    to_logits,
 )
-from openfate.table import Encoder, MultiHot, Policies, Schema, Table, enforce
+from openfate.table import Encoder, MultiHot, Numeric, Policies, Schema, Table, enforce
 
-_SCALES = (0.1, 0.25, 0.5)  # of embeddings that are only guessed
+_SCALE = 0.25  # of embeddings that are only guessed
 
 
 # ---- what a probe hides ------------------------------------------------------------------------
 
 
 def measure_new_share(
-    encoder: Encoder, table: Table, policies: Policies, overrides: Schema, numeric: Any = "buckets"
+    encoder: Encoder, table: Table, policies: Policies, overrides: Schema, numeric: Numeric
 ) -> float:
     """The share of cells that are new to a fitted encoder, and let in by the policies."""
     allowed = enforce(encoder, table, policies, overrides)
-    schema = Schema.from_frame(table.select(allowed.columns), overrides=overrides, numeric=numeric)
-    wider = encoder.grow_copy(table, schema, columns=allowed.columns, values=allowed.values)
-    ids = wider.encode(table).ids
+    ids = allowed.grow(encoder, table, overrides, numeric).encode(table).ids
     return float((ids >= encoder.n_features).mean()) if len(ids) else 0.0
 
 
@@ -62,7 +59,7 @@ def shares_to_hide(expected: float | None, n_draws: int, *, also_half: bool) -> 
     Examples
     --------
     >>> shares_to_hide(0.4, 4, also_half=True), shares_to_hide(None, 3, also_half=True)
-    ((0.4, 0.4, 0.2, 0.2), (0.2, 0.35, 0.5))
+    ((0.4, 0.4, 0.2, 0.2), (0.35, 0.5, 0.65))
     """
     if expected is not None and not 0 <= expected <= 1:
         raise InputError(f"hidden_share={expected!r}: choose a share from 0 to 1, or None.")
@@ -77,11 +74,17 @@ def shares_to_hide(expected: float | None, n_draws: int, *, also_half: bool) -> 
 
 
 class Usage(NamedTuple):
-    """How a bank uses new features."""
+    """How a bank uses new features before any label."""
 
     state: Pooling  # of evidence that a state holds
     batch: Pooling  # of evidence of rows that are predicted together
     scale: float | None = None  # of embeddings; None where they are not used
+    strength: float = 1.0  # of the move that embeddings ask for
+
+    @property
+    def trusts_evidence(self) -> bool:
+        """Whether unlabelled rows say anything."""
+        return self.scale is not None or max(self.state.strength, self.batch.strength) > 0
 
 
 class EmbeddingNetwork:
@@ -116,37 +119,21 @@ class EmbeddingNetwork:
 
 @dataclass(frozen=True)
 class UseEmbeddings:
-    """A candidate: embeddings of new features, then evidence where `pooling` tells how.
-
-    It does what a bank does with rows that are predicted together.
-    """
+    """A candidate: embeddings of new features, as a bank has them of rows predicted together."""
 
     scale: float
-    pooling: Pooling | None = None
 
     def __call__(self, view: View) -> Floats:
-        """Predictions (N, C)."""
-        P: Floats = view.once(("embeddings", self.scale), lambda: self._embed(view))
-        if self.pooling is None:
-            return P
-        joint: JointEvidence = view.once(self.pooling, lambda: _pool(view, self.pooling))
-        return joint.move(P, view.X_new, view.P0)
-
-    def _embed(self, view: View) -> Floats:
+        """(N, C) what they ask to be added to the logits."""
         model, n_old = view.model, view.X_old.n_features
         assert isinstance(model, EmbeddingNetwork)
         X = _side_by_side(view.X_old, view.X_new)
         network = model.with_embeddings(self.scale)
-        new = np.arange(X.n_features) >= n_old
-        network.observe(X, new)
-        return network.predict(X, drop_new=False)
-
-
-def _pool(view: View, pooling: Pooling | None) -> JointEvidence:
-    live = LiveEvidence(view.P0.shape[1], view.task, pooling)
-    joint = JointEvidence(live, every=True)
-    joint.sweep([(view.X_new, view.P0)])
-    return joint
+        network.observe(X, np.arange(X.n_features) >= n_old)
+        P = network.predict(X, drop_new=False)
+        if view.task in ("multilabel", "regression"):
+            return to_logits(P, view.task) - to_logits(view.P0, view.task)
+        return np.asarray(np.log(np.maximum(P, 1e-12)) - np.log(np.maximum(view.P0, 1e-12)))
 
 
 def _side_by_side(X: MultiHot, Z: MultiHot) -> MultiHot:
@@ -161,33 +148,21 @@ def _side_by_side(X: MultiHot, Z: MultiHot) -> MultiHot:
     return MultiHot.from_entries(row, feature, X.n_rows, n_features, values)
 
 
-def candidates(*, embeddings: bool = False) -> list[dict[str, Candidate]]:
-    """What a probe chooses from, simple ways first.
+def candidates(*, embeddings: bool = False) -> dict[str, Candidate]:
+    """What a probe chooses from.
 
     Examples
     --------
-    >>> [len(group) for group in candidates(embeddings=True)]
-    [56, 45]
+    >>> list(candidates(embeddings=True))[-2:]
+    ['evidence(alpha=30, sweeps=2)', 'embeddings']
     """
-    groups = [evidence_candidates(sweeps=(1, 2))]
-    if embeddings:
-        group: dict[str, Candidate] = {}
-        for scale in _SCALES:
-            name = f"embeddings(scale={scale:g})"
-            group[name] = UseEmbeddings(scale)
-            for more, use in evidence_candidates(alphas=(3.0,), prefix=f"{name} + ").items():
-                group[more] = UseEmbeddings(scale, use.pooling)  # type: ignore[attr-defined]
-        groups.append(group)
-    return groups
+    ways = evidence_candidates()
+    return {**ways, "embeddings": UseEmbeddings(_SCALE)} if embeddings else ways
 
 
 def choose_usage(decision: Decision) -> Usage:
     """What a probe's decision means for a bank."""
-    state, batch = choose_pooling(decision)
-    ways: Mapping[str, Any] = candidates(embeddings=True)[1]
-    use = ways.get(decision.chosen)
-    if use is None:
-        return Usage(state, batch)
-    pooling = use.pooling or Pooling(strength=0.0)
-    pooling = replace(pooling, label_alpha=state.label_alpha)
-    return Usage(pooling, pooling, use.scale)
+    silent = Pooling(strength=0.0)
+    if decision.chosen == "embeddings":
+        return Usage(silent, silent, _SCALE, decision.strengths["embeddings"])
+    return Usage(*choose_pooling(decision, candidates(embeddings=True)))

@@ -7,6 +7,7 @@ some columns (or values) are overwritten, so that they tell nothing, and a clone
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Self
 
@@ -15,12 +16,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
-from openfate.bank import FeatureBank, Floats, Wrapped, native_columns
+from openfate.bank import FeatureBank, Floats, Retrain, Wrapped, native_columns, number_columns
 from openfate.errors import InputError
-from openfate.estimators.estimator import BankClassifier, BankEstimator, BankRegressor
+from openfate.estimators.estimator import (
+    BankClassifier,
+    BankEstimator,
+    BankRegressor,
+    is_due,
+    kept_rows,
+    unchanged_on_error,
+)
+from openfate.estimators.scores import task_scores
 from openfate.estimators.target import Target, read_known_classes, split_rows
 from openfate.estimators.usage import Usage, candidates, choose_usage, shares_to_hide
 from openfate.openworld import (
@@ -31,26 +41,28 @@ from openfate.openworld import (
     View,
     hide_features,
     judge,
-    label_candidates,
 )
 from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
+
+_SLOW_CELLS = 2_000_000  # of the training rows, above which a model is trained again less often
 
 
 class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
     estimator_: Any
+    _usual: type  # what is wrapped where no estimator is given
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Any = None,
         *,
         pooling: Pooling | None = None,
         prefit: bool = False,
         schema: Schema | Sequence[Field] | None = None,
         exclude: Sequence[str] = (),
         novelty: Novelty = "columns",
-        n_draws: int = 3,
+        n_draws: int = 4,
         hidden_share: float | None = None,
         validation_share: float = 0.2,
         random_state: int | np.random.RandomState | None = 0,
@@ -62,37 +74,167 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if hasattr(self.estimator, "__sklearn_tags__"):  # a booster read back has none
+        if self.estimator is None:
+            tags.input_tags.allow_nan = True
+        elif hasattr(self.estimator, "__sklearn_tags__"):  # a booster read back has none
             tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
         return tags
 
     # ---- fitting -------------------------------------------------------------------------------
 
-    def _fit(self, table: Table, target: Target, weight: Any, unlabelled: Table | None) -> None:
-        if target.task == "multilabel":
-            raise InputError(f"{type(self).__name__} takes one target; fit one for each label.")
-        y = target.original
-        known = table.select(self._trained_on(table))
-        seed = self._draw_seed()
-        encoder = Encoder(Schema.from_frame(known, overrides=self._overrides)).fit(known)
-        rows = native_columns(known)
-        _check_text(self.estimator, known)
-        check_consistent_length(y, weight)
-        decision, usage = None, Usage(self.pooling, self.pooling)
-        if self.pooling is None:
-            X, share = encoder.encode(known), self._expect_share(encoder, unlabelled)
-            shares = shares_to_hide(share, self.n_draws, also_half=False)
-            decision = self._probe(rows, target, weight, X, encoder, shares, seed)
-            usage = choose_usage(decision)
-        fitted = self.estimator
-        if not self.prefit:
-            fitted = clone(self.estimator).fit(rows, y, **_weights(weight))
-        self.estimator_ = fitted
-        columns = list(known.columns) if hasattr(self, "feature_names_in_") else []
-        numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
-        model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers)
-        self._set_bank(known, target, encoder, model, usage)
-        self._describe(decision, columns=columns, n_rows=table.n_rows)
+    def fit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, unlabelled: Any = None
+    ) -> Self:
+        """Learn from labelled rows, or probe a model that is fitted already.
+
+        Parameters
+        ----------
+        X, y, sample_weight, unlabelled
+            See `FATEClassifier.fit`; a target is one column.
+        """
+        with unchanged_on_error(self):
+            table, target, later = self._read_training(X, y, unlabelled)
+            if target.task == "multilabel":
+                raise InputError(f"{type(self).__name__} takes one target; fit one for each label.")
+            y = target.original
+            known = table.select(self._trained_on(table))
+            seed = self._draw_seed()
+            schema = Schema.from_frame(known, overrides=self._overrides, numeric=self._numeric)
+            encoder = Encoder(schema).fit(known)
+            encoded = encoder.encode(known)
+            check_consistent_length(y, sample_weight)
+            base = self._base()
+            texts = _text_fields(base, known, encoder)
+            rows = native_columns(known)
+            if texts is not None:
+                rows = number_columns(known, list(known.columns), texts, encoded, encoder.field_of)
+            fit = _Fit(base, [] if texts is None else [list(known.columns).index(t) for t in texts])
+            decision, usage = None, Usage(self.pooling, self.pooling)
+            if self.pooling is None:
+                share = self._expect_share(encoder, later)
+                shares = shares_to_hide(share, self.n_draws, also_half=False)
+                decision = self._probe(
+                    fit, rows, target, sample_weight, encoded, encoder, shares, seed
+                )
+                usage = choose_usage(decision)
+            fitted = self.estimator if self.prefit else fit(rows, y, sample_weight)
+            self.estimator_ = fitted
+            named = hasattr(self, "feature_names_in_") or texts is not None
+            columns = list(known.columns) if named else []
+            numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
+            model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers, texts)
+            self._set_bank(known, target, encoder, model, usage)
+            self._training = kept_rows(known), encoded, y, sample_weight
+            self._describe(decision, columns=columns, n_rows=table.n_rows, numeric=self._numeric)
+            return self
+
+    def _base(self) -> Any:
+        """The model to wrap: the user's, or scikit-learn's boosting, not fitted."""
+        return self._usual() if self.estimator is None else self.estimator
+
+    # ---- training again ------------------------------------------------------------------------
+
+    def refit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Absorb new features: train the wrapped model on labelled rows that have them.
+
+        What was observed is forgotten, as in `fit`; columns and classes are those of `X` and `y`.
+        ``refit_report_`` tells what that changed on the rows of the first validation split of `X`.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`: old rows too, where they should go on to count.
+        """
+        self._open(X)
+        if self.prefit and not hasattr(self.estimator, "get_params"):
+            raise InputError(
+                f"{type(self.estimator).__name__} was read from a bundle and cannot be trained: "
+                "wrap a new model and fit it."
+            )
+        with unchanged_on_error(self):
+            target = self._read_target(y, self._read(X).n_rows)
+            training, spared = split_rows(target, self.validation_share, self._draw_seed())
+            before = self._score(X, target, spared)
+            judged = clone(self).set_params(prefit=False, pooling=Pooling(strength=0.0))
+            weights = None if sample_weight is None else np.asarray(sample_weight)[training]
+            labels = target.original
+            judged.fit(_take(X, training), labels[training], weights)
+            after = judged._score(X, target, spared)
+            self.set_params(prefit=False).fit(X, y, sample_weight)
+            self.refit_report_ = {
+                "rows": len(labels),
+                "validation_rows": len(spared),
+                "before": before,
+                "after": after,
+                "gained": {name: after[name] - before[name] for name in before if name in after},
+            }
+            self.bank_.meta["refit"] = self.refit_report_
+            return self
+
+    def _score(self, X: Any, target: Target, rows: NDArray[np.intp]) -> dict[str, float]:
+        """Scores of some rows; empty for none."""
+        if not len(rows):
+            return {}
+        P = self._predict(_take(X, rows), "auto", "use")
+        found = task_scores(P, target.select(rows).outcomes, target.task)
+        return {name: score for name, score in found.items() if np.isfinite(score)}
+
+    def _retrain_with(
+        self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
+    ) -> Retrain | None:
+        training = getattr(self, "_training", None)
+        base = self._base()
+        if training is None or not hasattr(base, "get_params") or not _takes_missing(base):
+            return None
+        known, encoded, y, old_weight = training
+        names = np.array(self.bank_.classes) if self.bank_.task != "regression" else None
+        left_out = {*self._excluded, *self._target_name}
+
+        def retrain(n_rows: int, encoder: Encoder) -> Wrapped | None:
+            first = np.arange(n_rows)
+            shown = None if weight is None else weight[first]
+            parts = [*self._later, (_take_rows(table, first), labels[first], shown)]
+            slow = encoded.nnz > _SLOW_CELLS
+            if not is_due(sum(part[0].n_rows for part in parts), slow=slow):
+                return None
+            tables = [known, *(part[0] for part in parts)]
+            # WHY: a model that reads columns by itself was told of those of `fit`, and no others.
+            shown_columns = [known] if _is_pipeline(base) else tables
+            columns = list(dict.fromkeys(name for t in shown_columns for name in t.columns))
+            columns = [name for name in columns if name not in left_out]
+            outcome = np.concatenate(
+                [y, *(part[1] if names is None else names[part[1]] for part in parts)]
+            )
+            weights = _join_weights([old_weight, *(part[2] for part in parts)], tables)
+            numbers = [
+                name
+                for name in columns
+                if all(t.columns[name].dtype.is_numeric() for t in tables if name in t.columns)
+            ]
+            if _is_pipeline(base):
+                rows, texts = _stack_frames(tables, columns), None
+            else:
+                texts = _number_texts(tables, columns, encoder)
+                rows = np.concatenate(
+                    [
+                        number_columns(
+                            t,
+                            columns,
+                            texts,
+                            encoder.encode(kept_rows(t)) if at else encoded,
+                            encoder.field_of,
+                        )
+                        for at, t in enumerate(tables)
+                    ]
+                )
+            if rows is None:
+                return None
+            places = [] if texts is None else [columns.index(name) for name in texts]
+            fitted = _Fit(base, places)(rows, outcome, weights)
+            n_features = encoder.n_features
+            return Wrapped(fitted, columns, n_features, self.bank_.task, numbers, texts)
+
+        return retrain
 
     def _trained_on(self, table: Table) -> list[str]:
         """The columns of the wrapped model: its own where it is fitted and names them."""
@@ -107,6 +249,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
 
     def _probe(
         self,
+        fit: _Fit,
         rows: Any,
         target: Target,
         sample_weight: ArrayLike | None,
@@ -123,28 +266,30 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         units = np.unique(field_of) if self.novelty == "columns" else field_of
         if not len(validation) or len(units) < 2:
             return Decision(NONE, "there are too few rows or columns for a probe", {}, [])
-        if not hasattr(self.estimator, "get_params"):
+        if not hasattr(fit.estimator, "get_params"):
             return Decision(NONE, "a model read from a bundle cannot be fitted again", {}, [])
-        if self.prefit and not has_fit_parameter(self.estimator, "sample_weight"):
+        if self.prefit and not has_fit_parameter(fit.estimator, "sample_weight"):
             sample_weight = None
-        weight = {} if sample_weight is None else _weights(np.asarray(sample_weight)[training])
+        weight = None if sample_weight is None else np.asarray(sample_weight)[training]
         X_validation = X.select_rows(validation)
-        missing = self.novelty != "columns" and _takes_missing(self.estimator)
+        missing = self.novelty != "columns" and _takes_missing(fit.estimator)
+        y = target.original[training]
+
+        def predict(rows: Any) -> Floats:
+            fitted = fit(_take(rows, training), y, weight)
+            return _predict_every_class(fitted, _take(rows, validation), target)
 
         def views() -> Iterator[tuple[View, float]]:
             rng = np.random.default_rng([seed, 3])
             for share in shares:
                 new = hide_features(field_of, share, self.novelty, rng)
                 blank = _hide_cells(rows, encoder, X, new, missing)
-                y = target.original[training]
-                fitted = clone(self.estimator).fit(_take(blank, training), y, **weight)
-                P0 = _predict_every_class(fitted, _take(blank, validation), target)
+                P0 = predict(blank)
                 X_new = X_validation.select_features(new)
                 yield View(_always(P0), X_validation, X_new, target.task), share
 
         outcomes = target.select(validation).outcomes
-        also = label_candidates(outcomes)
-        return judge(views(), outcomes, candidates(), also=also, every_size=True)
+        return judge(views(), outcomes, candidates(), plain=predict(rows))
 
     @classmethod
     def _from_bank(cls, bank: FeatureBank) -> Self:
@@ -164,9 +309,11 @@ class OpenWorldClassifier(BankClassifier, OpenWorldEstimator):
     Parameters
     ----------
     estimator
-        A scikit-learn classifier: LightGBM, CatBoost, XGBoost, a Pipeline, ...
+        A scikit-learn classifier: LightGBM, CatBoost, XGBoost, a Pipeline, ...  None takes
+        scikit-learn's HistGradientBoosting.  Trees that take no text are given the places of its
+        values; of other models a Pipeline should encode it.
     pooling
-        How evidence is weighed (`openfate.openworld.pooling.Pooling`); by default a probe chooses.
+        How evidence is weighed (`openfate.openworld.Pooling`); by default a probe chooses.
     prefit
         Whether `estimator` is fitted already.  Give `fit` validation rows then, which are probed
         with clones of it; values that only its training rows had count as new.
@@ -200,8 +347,10 @@ class OpenWorldClassifier(BankClassifier, OpenWorldEstimator):
     (50, 2)
     """
 
+    _usual = HistGradientBoostingClassifier
+
     def _read_target(self, y: Any, n_rows: int) -> Target:
-        _check_has(self.estimator, "predict_proba")
+        _check_has(self._base(), "predict_proba")
         target = super()._read_target(y, n_rows)
         if not self.prefit or target.task == "multilabel":
             return target
@@ -226,6 +375,111 @@ class OpenWorldRegressor(BankRegressor, OpenWorldEstimator):
     (50,)
     """
 
+    _usual = HistGradientBoostingRegressor
+
+
+class _Fit:
+    """Fits a clone of a model; columns at some places are categories, where it is told so."""
+
+    def __init__(self, estimator: Any, categories: Sequence[int] = ()) -> None:
+        self.estimator, self.categories = estimator, list(categories)
+
+    def __call__(self, rows: Any, y: NDArray[Any], sample_weight: ArrayLike | None = None) -> Any:
+        options = _weights(sample_weight)
+        if self.categories and _package(self.estimator) == "lightgbm":
+            options["categorical_feature"] = self.categories
+        return _clone(self.estimator).fit(rows, y, **options)
+
+
+def _clone(estimator: Any) -> Any:
+    try:
+        return clone(estimator)
+    except RuntimeError:
+        # WHY: CatBoost copies its lists, such as cat_features, and fails scikit-learn's check.
+        return type(estimator)(**copy.deepcopy(estimator.get_params()))
+
+
+def _package(estimator: Any) -> str:
+    return type(estimator).__module__.partition(".")[0]
+
+
+def _is_pipeline(estimator: Any) -> bool:
+    """Whether a model reads columns by itself: a pipeline, or one that names its categories."""
+    params = estimator.get_params() if hasattr(estimator, "get_params") else {}
+    return hasattr(estimator, "steps") or params.get("cat_features") is not None
+
+
+def _text_fields(estimator: Any, known: Table, encoder: Encoder) -> dict[str, int] | None:
+    """Columns of text with their fields, of a model that must be given numbers for them."""
+    if _is_pipeline(estimator) or not hasattr(estimator, "get_params"):
+        return None
+    is_polars = isinstance(known.native, pl.DataFrame)
+    found = [name for name, c in known.columns.items() if _is_text(c, polars=is_polars)]
+    if not found:
+        return None
+    module = type(estimator).__module__
+    trees = ("sklearn.ensemble", "sklearn.tree", "lightgbm", "catboost", "xgboost")
+    if not module.startswith(trees):
+        raise InputError(
+            f"column {found[0]!r} holds text, which {type(estimator).__name__} does not take: wrap "
+            "a Pipeline that encodes it, such as OneHotEncoder and this model."
+        )
+    return _number_texts([known], list(known.columns), encoder)
+
+
+def _is_text(column: pl.Series, *, polars: bool = True) -> bool:
+    kinds = (pl.String, pl.Categorical, pl.Enum) if polars else (pl.String,)
+    return isinstance(column.dtype, kinds)
+
+
+def _number_texts(
+    tables: Sequence[Table], columns: Sequence[str], encoder: Encoder
+) -> dict[str, int]:
+    """The fields of the columns that are text somewhere."""
+    place = {field.name: at for at, field in enumerate(encoder.schema)}
+    return {
+        name: place[name]
+        for name in columns
+        if name in place and any(_is_text(t.columns[name]) for t in tables if name in t.columns)
+    }
+
+
+def _stack_frames(tables: Sequence[Table], columns: Sequence[str]) -> Any:
+    """Frames one below the other, with all columns; None where that cannot be: arrays, kinds."""
+    frames = [nw.from_native(t.native, eager_only=True, pass_through=True) for t in tables]
+    if not all(isinstance(f, nw.DataFrame) for f in frames):
+        return None
+    if len({f.implementation for f in frames}) > 1:
+        return None
+    numbers = []
+    for name in columns:
+        kinds = {f.schema[name] for f in frames if name in f.columns}
+        if len(kinds) > 1 and not all(kind.is_numeric() for kind in kinds):
+            return None
+        numbers += [name] if len(kinds) > 1 else []
+    chosen = []
+    for f in frames:
+        shown = f.select(*(n for n in columns if n in f.columns))
+        mixed = [nw.col(n).cast(nw.Float64) for n in numbers if n in f.columns]
+        chosen.append(shown.with_columns(*mixed))
+    return nw.concat(chosen, how="diagonal").select(*columns).to_native()
+
+
+def _take_rows(table: Table, rows: NDArray[np.intp]) -> Table:
+    columns = {name: column[rows] for name, column in table.columns.items()}
+    return Table(len(rows), columns, _take(table.native, rows))
+
+
+def _join_weights(parts: Sequence[Any], tables: Sequence[Table]) -> Floats | None:
+    if all(part is None for part in parts):
+        return None
+    return np.concatenate(
+        [
+            np.ones(t.n_rows) if part is None else np.asarray(part, np.float64)
+            for part, t in zip(parts, tables, strict=True)
+        ]
+    )
+
 
 def _check_has(estimator: Any, method: str) -> None:
     if isinstance(estimator, type):
@@ -234,17 +488,6 @@ def _check_has(estimator: Any, method: str) -> None:
         raise InputError(
             f"{type(estimator).__name__} has no {method}: wrap a model that predicts "
             "probabilities, or calibrate it first (CalibratedClassifierCV)."
-        )
-
-
-def _check_text(estimator: Any, table: Table) -> None:
-    # WHY: LightGBM ends the whole process at a text column of a polars frame.
-    text = [name for name, c in table.columns.items() if c.dtype == pl.String]
-    is_lightgbm = type(estimator).__module__.startswith("lightgbm")
-    if is_lightgbm and text and isinstance(table.native, pl.DataFrame):
-        raise InputError(
-            f"column {text[0]!r} holds text, which LightGBM does not take: give pandas categories, "
-            "or wrap a Pipeline that encodes it."
         )
 
 
@@ -267,6 +510,8 @@ def _takes_missing(estimator: Any) -> bool:
     """Whether a model says that it takes missing cells; a pipeline, its first step."""
     steps = getattr(estimator, "steps", None)
     first = steps[0][1] if steps else estimator
+    if _package(first) in ("lightgbm", "catboost", "xgboost"):
+        return True
     return hasattr(first, "__sklearn_tags__") and bool(get_tags(first).input_tags.allow_nan)
 
 

@@ -1,14 +1,16 @@
 """X as a bipartite graph between rows and features, and the two sums over its edges."""
 
-from openfate.graph.aggregate import (
+from openfate.graph.bipartite import (
+    Bipartite,
+    Edges,
     features_to_cells,
     features_to_rows,
     full_precision,
     rows_to_features,
     sum_at_features,
     sum_at_rows,
+    touched_features,
 )
-from openfate.graph.bipartite import Bipartite, Edges, touched_features
 
 __all__ = [
     "Bipartite",

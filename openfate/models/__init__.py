@@ -1,7 +1,6 @@
 """y = h(x; phi, W_hat), W_hat = g(W, X; omega): backbones, extrapolators, FATE."""
 
-from openfate.models.backbone import MLP, Backbone, Pool
-from openfate.models.context import ContextMap
+from openfate.models.backbone import MLP, Backbone, Members, Pool
 from openfate.models.extrapolator import GCN, SGC, GraphSAGE
 from openfate.models.fate import FATE, field_means
 from openfate.models.interactions import (
@@ -13,7 +12,7 @@ from openfate.models.interactions import (
     make_backbone,
     with_fields,
 )
-from openfate.models.running import RunningFATE, Sums
+from openfate.models.running import ContextMap, RunningFATE, Sums
 
 __all__ = [
     "BACKBONES",
@@ -27,6 +26,7 @@ __all__ = [
     "DeepFM",
     "GraphSAGE",
     "Linear",
+    "Members",
     "Pool",
     "RunningFATE",
     "Sums",

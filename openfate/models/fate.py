@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from openfate.errors import InputError
+from openfate.errors import InputError, check_choice
 from openfate.graph import Bipartite, Edges
 from openfate.models.backbone import Backbone
 
@@ -39,6 +39,12 @@ class FATE(nn.Module):
     init_features
         The number of features in the Xavier bound sqrt(6 / (features + H)); D by default.
         REFERENCE: the released code allocates, and counts, the unobserved features too.
+    centred
+        Beyond the paper: take from the embeddings of new features their mean over the cells of new
+        features.  Extrapolated embeddings are much alike, and a row's new features come on top of
+        those whose sum it had in training: what they have in common moves all sums to where the
+        backbone was never trained.  What is left is in what new features differ; one alone says
+        nothing.
 
     Examples
     --------
@@ -60,14 +66,14 @@ class FATE(nn.Module):
         *,
         recompose: Literal["masked", "all"] = "masked",
         init_features: int | None = None,
+        centred: bool = False,
     ) -> None:
         super().__init__()
         if n_features < 1:
             raise InputError(
                 f"n_features is {n_features}: a model needs one observed feature or more."
             )
-        if recompose not in ("masked", "all"):
-            raise InputError(f"recompose={recompose!r} is unknown: choose 'masked' or 'all'.")
+        check_choice("recompose", recompose, ("masked", "all"))
         width = backbone.width
         if extrapolator is not None and extrapolator.width != width:
             raise InputError(
@@ -79,7 +85,7 @@ class FATE(nn.Module):
         self.W = nn.Parameter(torch.cat([start, start.new_zeros(n_features, backbone.n_own)], 1))
         self.backbone = backbone
         self.extrapolator = extrapolator
-        self.recompose = recompose
+        self.recompose, self.centred = recompose, centred
 
     def forward(self, X: Bipartite, kept: Tensor, edges: Edges, W: Tensor | None = None) -> Tensor:
         """Logits of a training step that pretends not to know the hidden features.
@@ -136,8 +142,11 @@ class FATE(nn.Module):
         W_hat = self._complete(W, observed[:, None], Edges.of(graph))
         alone = (graph.feature_degree == 0) & ~observed
         W_hat[alone] = 0
+        H = self.backbone.width
+        if self.centred:
+            there = ~(observed | alone)
+            W_hat[there, :H] -= mean_of_cells(W_hat[there, :H], graph.feature_degree[there])
         if field_of is not None:
-            H = self.backbone.width
             W_hat[alone, :H] = field_means(self.W[:, :H], field_of)[alone]
         return W_hat
 
@@ -165,6 +174,12 @@ class FATE(nn.Module):
         else:
             W_hat = torch.where(own, states, self.extrapolator(states, edges))
         return torch.cat([W_hat, W[..., H:]], -1) if n_own else W_hat
+
+
+def mean_of_cells(W_hat: Tensor, counts: Tensor) -> Tensor:
+    """(H,) the mean of embeddings (D, H), each as often as its feature has rows; zero of none."""
+    counts = counts.to(W_hat.dtype)
+    return counts @ W_hat / counts.sum().clamp(min=1)
 
 
 def field_means(W: Tensor, field_of: Tensor) -> Tensor:

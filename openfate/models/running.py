@@ -6,25 +6,40 @@ A 2-layer GraphSAGE computes the embedding of a new feature j from the sum over 
 
 and from their number.  Rows never influence one another before that sum, so it can be kept as it
 runs: the result is that of the whole graph of all rows ever seen, in one pass and without keeping a
-row.  D observed features, D' known ones (observed and new), H width.
+row.
+
+`ContextMap` is an extrapolator of one such round, rows -> features, in closed form.  The context of
+a feature is the mean, over its n_j rows, of the rows' summed embeddings z_i:
+
+    c_j     = sum over rows i of j of (z_i - mean z) / (n_j + prior_rows)
+    w_hat_j = scale c_j M
+
+For observed features both w_j and the context without w_j itself are known; ridge regression
+between them gives M.  It is the paper's extrapolator with one mean-aggregating layer, whose weights
+are solved for instead of trained, so that a probe can afford to fit it in every draw.
+
+N rows, D observed features, D' known ones (observed and new), H width.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph import Bipartite, rows_to_features, touched_features
-from openfate.models.context import ContextMap, cut_rows
+from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features, touched_features
 from openfate.models.extrapolator import GraphSAGE
-from openfate.models.fate import FATE
+from openfate.models.fate import FATE, mean_of_cells
 from openfate.table import MultiHot
+
+_CHUNK = 1 << 16  # rows at a time: bounds the memory of messages
 
 
 @dataclass
@@ -86,7 +101,7 @@ class RunningFATE:
         self.extrapolator: GraphSAGE | ContextMap | None = None
         if isinstance(extrapolator, GraphSAGE | ContextMap):
             self.extrapolator = extrapolator.double().eval().requires_grad_(False)
-        self.recompose = model.recompose
+        self.recompose, self.centred = model.recompose, model.centred
         self.sums = sums or Sums.zeros(len(self.W), self.backbone.width)
 
     @property
@@ -102,7 +117,7 @@ class RunningFATE:
         sums = self.sums.widened(X.n_features) if X.n_features > len(self.sums.counts) else None
         sums = sums or self.sums
         # WHY: in place and last, once nothing can fail: a failed call leaves the sums as they were.
-        parts = [self._messages(chunk, only) for chunk in cut_rows(X)]
+        parts = [self._messages(chunk, only) for chunk in _cut_rows(X)]
         for ids, counts, messages in parts:
             sums.counts[ids] += counts
             sums.messages[ids] += messages
@@ -158,22 +173,36 @@ class RunningFATE:
         own = self._own(ids)
         if self.extrapolator is None:
             return own
-        counts, messages = self._state_of(ids)
         at, H = own.device, self.backbone.width
-        out = self.extrapolator.from_sums(
-            own[:, :H], torch.from_numpy(messages).to(at), torch.from_numpy(counts).to(at)
-        )
+        out, counts = self._extrapolated(ids, own[:, :H])
         out = torch.cat([out, own[:, H:]], 1)  # what no extrapolator computes is a feature's own
         new = torch.from_numpy(ids >= self.n_observed).to(at)
         W_hat = torch.where(new[:, None], out, own) if self.recompose == "masked" else out
-        alone = new & torch.from_numpy(counts == 0).to(at)
+        alone = new & (counts == 0)
         is_sage = isinstance(self.extrapolator, GraphSAGE)
+        if self.centred and not drop_new and bool(new.any()):
+            W_hat[new, :H] -= self._mean_of_new()
         W_hat[alone] = 0
         if drop_new:
             W_hat[new] = 0
         elif field_of is not None and is_sage and bool(alone.any()):
             W_hat[alone, :H] = self._field_means(field_of, ids[alone.cpu().numpy()])
         return W_hat
+
+    def _extrapolated(self, ids: NDArray[np.int32], own: Tensor) -> tuple[Tensor, Tensor]:
+        """What the extrapolator computes of features (len(ids), H), and the rows of each."""
+        assert self.extrapolator is not None
+        counts, messages = (torch.from_numpy(a).to(own.device) for a in self._state_of(ids))
+        return self.extrapolator.from_sums(own, messages, counts), counts
+
+    def _mean_of_new(self) -> Tensor:
+        """(H,) what the embeddings of all new features that have rows have in common.
+
+        It is computed for each call, over as many features as are new: a prediction keeps nothing.
+        """
+        new = np.arange(self.n_observed, len(self.sums.counts), dtype=np.int32)
+        new = new[self.sums.counts[new] > 0]
+        return mean_of_cells(*self._extrapolated(new, self._own(new)[:, : self.backbone.width]))
 
     def _state_of(self, ids: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Counts and sums of some features; of no rows for ids that the state does not hold."""
@@ -202,7 +231,7 @@ class RunningFATE:
         drop_new: bool = False,
     ) -> NDArray[np.float64]:
         """What the backbone says of rows, from the sums alone: (N, C)."""
-        parts = [self._logits(chunk, field_of, drop_new) for chunk in cut_rows(X)]
+        parts = [self._logits(chunk, field_of, drop_new) for chunk in _cut_rows(X)]
         return np.concatenate([np.empty((0, self.backbone.n_outputs)), *parts])
 
     def _logits(
@@ -215,3 +244,112 @@ class RunningFATE:
             graph = graph.with_fields(torch.from_numpy(field_of[ids]).to(self.W.device))
         own = self._own(ids) if self.backbone.reads_own else None
         return self.backbone.logits(graph, W_hat, own).cpu().numpy()
+
+
+class ContextMap(nn.Module):
+    """Embeddings of new features by a linear map of their contexts.
+
+    Parameters
+    ----------
+    width
+        H.
+    prior_rows
+        Rows of no context at all that a feature starts with, so that one of few rows says little.
+    scale
+        How much of the guessed embeddings is used.
+
+    Shapes
+    ------
+    states (D, H), output alike
+
+    Examples
+    --------
+    >>> X = MultiHot.from_rows([[0, 2], [1, 3]] * 4, 4)
+    >>> W = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> ContextMap.solve(W, X).M.round(decimals=2)  # what stands together looks alike
+    tensor([[ 0.5800, -0.5800],
+            [-0.5800,  0.5800]])
+    """
+
+    M: Tensor
+    mean: Tensor
+
+    def __init__(self, width: int, prior_rows: float = 3.0, scale: float = 1.0) -> None:
+        super().__init__()
+        self.width, self.prior_rows, self.scale = width, prior_rows, scale
+        self.register_buffer("M", torch.zeros(width, width))
+        self.register_buffer("mean", torch.zeros(width))  # of z over the training rows
+
+    @classmethod
+    def solve(cls, W: Tensor, X: MultiHot, scale: float = 1.0, ridge: float = 1.0) -> ContextMap:
+        """The map that gives the observed features' embeddings best from their contexts.
+
+        Parameters
+        ----------
+        W
+            (D, H) learned embeddings.
+        X
+            (N, D) training rows; a feature counts by the number of its rows.
+        ridge
+            Times the mean eigenvalue of the contexts.
+        """
+        W = W.detach().double()
+        extrapolator = cls(W.size(1), scale=scale).double()
+        values = np.ones(X.nnz) if X.values is None else X.values.astype(np.float64)
+        total, squares = (
+            torch.from_numpy(np.bincount(X.ids, v, X.n_features)) for v in (values, values**2)
+        )
+        extrapolator.mean = total @ W / max(X.n_rows, 1)
+        n = torch.from_numpy(X.feature_degree).double()[:, None]
+        share = n / n.sum().clamp(min=1)
+        centred = W - (share * W).sum(0)
+        sums = -squares[:, None] * centred  # WHY: a feature is no part of its own context
+        for part in _cut_rows(X):
+            local, ids = touched_features(part)
+            at, graph = torch.from_numpy(ids).long(), Bipartite.from_multihot(local)
+            sums[at] += rows_to_features(graph, extrapolator.row_messages(W[at], graph))
+        context = sums / (n + extrapolator.prior_rows)
+        context = context - (share * context).sum(0)
+        gram = context.T @ (n * context)
+        size = gram.trace() / len(gram)
+        if size > 0:
+            target = context.T @ (n * centred)
+            gram = gram + ridge * size * torch.eye(len(gram), dtype=gram.dtype)
+            # WHY: as it is read from a file: by another layout the last bits would differ.
+            extrapolator.M = torch.linalg.solve(gram, target).contiguous()
+        return extrapolator.float()
+
+    def forward(self, states: Tensor, edges: Edges, wanted: Tensor | None = None) -> Tensor:
+        """Embeddings of all features, or of the `wanted` ones: (W, H)."""
+        to_features = edges.to_features
+        sums = rows_to_features(to_features, self.row_messages(states, edges.to_rows))
+        out = self.from_sums(states, sums, to_features.feature_degree)
+        return out if wanted is None else out.index_select(0, wanted)
+
+    def row_messages(self, features: Tensor, X: Bipartite) -> Tensor:
+        """What each row sends to its features: (D, H) -> (N, H)."""
+        return features_to_rows(X, features) - self.mean
+
+    def from_sums(self, features: Tensor, sums: Tensor, counts: Tensor) -> Tensor:
+        """Embeddings (D, H) from running sums of messages and the number of rows, (D, H), (D,)."""
+        context = sums / (counts.to(sums.dtype) + self.prior_rows)[:, None]
+        return self.scale * (context @ self.M)
+
+    def rescale(self, scale: float) -> ContextMap:
+        """A copy that uses another part of the embeddings."""
+        other = ContextMap(self.width, self.prior_rows, scale)
+        other.M, other.mean = self.M, self.mean
+        return other
+
+    def options(self) -> dict[str, Any]:
+        """What else than its width makes one again."""
+        return {"name": "context", "prior_rows": self.prior_rows, "scale": self.scale}
+
+
+def _cut_rows(X: MultiHot) -> Iterator[MultiHot]:
+    """The rows in parts that messages of fit into memory."""
+    if X.n_rows <= _CHUNK:
+        yield X
+        return
+    for start in range(0, X.n_rows, _CHUNK):
+        yield X.select_rows(np.arange(start, min(start + _CHUNK, X.n_rows)))

@@ -6,17 +6,21 @@ from openfate.openworld.candidates import (
     UseEvidence,
     View,
     evidence_candidates,
-    label_candidates,
 )
-from openfate.openworld.evidence import Evidence, Floats, Task
-from openfate.openworld.pooling import (
+from openfate.openworld.corrections import Corrections, logits_of, to_logits, to_predictions
+from openfate.openworld.evidence import (
+    Evidence,
+    Floats,
     JointEvidence,
     LiveEvidence,
     Pooling,
+    Task,
+    combine,
     pooled_evidence,
     reference_strength,
     score,
 )
+from openfate.openworld.mixture import EXPERTS, GROWTH, Labelled, Mixture
 from openfate.openworld.probe import (
     NONE,
     Decision,
@@ -25,19 +29,23 @@ from openfate.openworld.probe import (
     hidden_shares,
     hide_features,
     judge,
-    new_share,
     probe,
     row_losses,
 )
 
 __all__ = [
+    "EXPERTS",
+    "GROWTH",
     "NONE",
     "Candidate",
+    "Corrections",
     "Decision",
     "Evidence",
     "Floats",
     "JointEvidence",
+    "Labelled",
     "LiveEvidence",
+    "Mixture",
     "Novelty",
     "Pooling",
     "Predict",
@@ -45,15 +53,17 @@ __all__ = [
     "UseEvidence",
     "View",
     "choose_pooling",
+    "combine",
     "evidence_candidates",
     "hidden_shares",
     "hide_features",
     "judge",
-    "label_candidates",
-    "new_share",
+    "logits_of",
     "pooled_evidence",
     "probe",
     "reference_strength",
     "row_losses",
     "score",
+    "to_logits",
+    "to_predictions",
 ]

@@ -1,8 +1,9 @@
-"""Candidates: ways to use new features, between which a probe chooses.
+"""Candidates: ways to use new features before any label, between which a probe chooses.
 
 A candidate is a function from a `View` (a fitted model; rows over the features that it knows and
-over those that it does not) to predictions.  At prediction time the chosen one sees a view of the
-rows to predict; in a probe, a view of validation rows whose features were hidden from the fit.
+over those that it does not) to a move: what the new features ask to be added to the logits of each
+row's prediction.  At prediction time the chosen one sees a view of the rows to predict; in a probe,
+a view of validation rows whose features were hidden from the fit.
 """
 
 from __future__ import annotations
@@ -13,24 +14,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from openfate.openworld.evidence import Evidence, Floats, Task
-from openfate.openworld.pooling import (
+from openfate.openworld.evidence import (
+    Evidence,
+    Floats,
     Pooling,
+    Task,
     combine,
     pooled_evidence,
     sample_reference,
-    score,
 )
 from openfate.table import MultiHot
 
 Predict = Callable[[MultiHot], Floats]  # rows of the features it was fitted with -> P0 (N, C)
-
-# Multiples of the reference strength, and rows of prior, that the probe chooses from.
-STRENGTHS = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 2.5)
-ALPHAS = (3.0, 30.0)
-LABEL_ALPHAS = (5.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+ALPHAS = (3.0, 30.0)  # rows of prior that the probe chooses from
 
 
 @dataclass
@@ -66,7 +63,7 @@ class View:
         return self._memo[key]
 
 
-Candidate = Callable[[View], Floats]
+Candidate = Callable[[View], Floats]  # -> (N, C) what to add to the logits of P0
 
 
 @dataclass(frozen=True)
@@ -75,124 +72,55 @@ class UseEvidence:
 
     Parameters
     ----------
-    pooling
-        How.
-    base
-        Another candidate, whose predictions are pooled and moved; the model's own by default.
+    alpha
+        Rows of mean prediction that a new feature starts with.
+    n_sweeps
+        See `Pooling`.
 
     Examples
     --------
     >>> X = MultiHot.from_rows([[0], [0], []], 1)
     >>> view = View(lambda X: np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]), X, X)
-    >>> UseEvidence(Pooling(strength=1.0, alpha=1.0))(view).round(2)
-    array([[0.91, 0.09],
-           [0.76, 0.24],
-           [0.2 , 0.8 ]])
+    >>> UseEvidence(alpha=1.0)(view)[0].round(2)  # at the reference strength
+    array([ 0.01, -0.01])
     """
 
-    pooling: Pooling
-    base: Candidate | None = None
+    alpha: float
+    n_sweeps: int = 1
 
     def __call__(self, view: View) -> Floats:
-        """Predictions (N, C)."""
-        base = self.base
-        P0 = view.P0 if base is None else view.once(base, lambda: base(view))
-        P = P0
-        key: tuple[object, ...] = (base, self.pooling.alpha)
-        for sweep in range(self.pooling.n_sweeps):
-            # The first sweep pools the same votes whatever the strength: candidates share it.
-            key = (*key, self.pooling) if sweep else key
-            e, reference = view.once(key, partial(_pool, view, P0, P, self.pooling.alpha))
-            strength = self.pooling.strength * (reference if self.pooling.relative else 1.0)
-            P = combine(P0, strength * e, view.task)
-        return P
+        """(N, C) evidence at the reference strength."""
+        P, move = view.P0, np.zeros_like(view.P0)
+        for sweep in range(self.n_sweeps):
+            make = partial(_pool, view, P, self.alpha)
+            move = view.once((self.alpha, sweep), make)
+            P = combine(view.P0, move, view.task)
+        return move
+
+    def pooling(self, strength: float, slope: float) -> Pooling:
+        """The settings that do the same in a bank."""
+        return Pooling(strength, self.alpha, relative=True, slope=slope, n_sweeps=self.n_sweeps)
 
 
-def _pool(view: View, P0: Floats, votes: Floats, alpha: float) -> tuple[Floats, float]:
-    """Evidence (N, C) from the votes of the other rows, and its reference strength."""
+def _pool(view: View, votes: Floats, alpha: float) -> Floats:
+    """Evidence (N, C) from the votes of the other rows, times its reference strength."""
     state = Evidence(votes.shape[1], view.task).add(view.X_new, votes)
     e = pooled_evidence(state, view.X_new, votes, alpha)
-    return e, sample_reference(e, view.X_new, P0, view.task)
+    return e * sample_reference(e, view.X_new, view.P0, view.task)
 
 
 def evidence_candidates(
-    strengths: Sequence[float] = STRENGTHS,
-    alphas: Sequence[float] = ALPHAS,
-    sweeps: Sequence[int] = (1,),
-    *,
-    base: Candidate | None = None,
-    prefix: str = "",
+    alphas: Sequence[float] = ALPHAS, sweeps: Sequence[int] = (1, 2)
 ) -> dict[str, Candidate]:
-    """One candidate for each strength (a multiple of the reference strength), alpha and sweeps.
+    """One candidate for each alpha and number of sweeps.
 
     Examples
     --------
-    >>> list(evidence_candidates([0.5], [3, 30]))
-    ['evidence(strength=0.5, alpha=3)', 'evidence(strength=0.5, alpha=30)']
+    >>> list(evidence_candidates([3, 30], [1]))
+    ['evidence(alpha=3)', 'evidence(alpha=30)']
     """
     return {
-        f"{prefix}evidence(strength={strength:g}, alpha={alpha:g}"
-        + (f", sweeps={n})" if n > 1 else ")"): UseEvidence(
-            Pooling(strength, alpha, relative=True, n_sweeps=n), base
-        )
-        for strength in strengths
+        f"evidence(alpha={alpha:g}" + (f", sweeps={n})" if n > 1 else ")"): UseEvidence(alpha, n)
         for alpha in alphas
         for n in sweeps
     }
-
-
-@dataclass(frozen=True, eq=False)
-class UseLabels:
-    """A candidate: each half of the rows is predicted with the labels of the other.
-
-    Validation rows have labels, so that they can play both parts of late labels.
-
-    Parameters
-    ----------
-    y
-        (N,) class numbers, (N, K) labels or (N, 1) numbers of the rows of the view.
-    alpha
-        Rows of prior.
-    """
-
-    y: NDArray[Any]
-    alpha: float
-
-    def __call__(self, view: View) -> Floats:
-        """Predictions (N, C)."""
-        P0 = view.P0
-        P = P0.copy()
-        pooling = Pooling(strength=0.0, label_alpha=self.alpha)
-        for half in (0, 1):
-            told, asked = np.arange(1 - half, len(P0), 2), np.arange(half, len(P0), 2)
-            state = Evidence(P0.shape[1], view.task)
-            state.add_labelled(view.X_new.select_rows(told), P0[told], self.y[told])
-            P[asked] = score(state, view.X_new.select_rows(asked), P0[asked], pooling)
-        return P
-
-
-def label_candidates(y: NDArray[Any]) -> dict[str, Candidate]:
-    """One candidate for each number of rows of prior (alpha) that late labels may need.
-
-    Examples
-    --------
-    >>> list(label_candidates(np.array([0, 1])))[:2]
-    ['labels(alpha=5)', 'labels(alpha=20)']
-    """
-    return {f"labels(alpha={alpha:g})": UseLabels(y, alpha) for alpha in LABEL_ALPHAS}
-
-
-def best_label_alpha(gains: dict[str, tuple[float, float]]) -> float:
-    """The alpha whose gain in a probe is largest; a cautious one where nothing was measured.
-
-    Labels are what happened: a probe of columns that tell little may ask for caution (then the
-    largest alpha loses least), not for silence.
-
-    Examples
-    --------
-    >>> best_label_alpha({"labels(alpha=5)": (-0.1, 0.1), "labels(alpha=20)": (0.2, 0.1)})
-    20.0
-    """
-    names = {f"labels(alpha={alpha:g})": alpha for alpha in LABEL_ALPHAS}
-    found = {alpha: gains[name][0] for name, alpha in names.items() if name in gains}
-    return max(found, key=lambda alpha: found[alpha]) if found else Pooling().label_alpha

@@ -1,18 +1,35 @@
-"""Evidence: what the new features of a stream have shown so far, and a sample of its rows.
+"""Evidence: what the new features of a stream have shown so far, and how it moves a prediction.
 
 A new feature keeps n, the number of its rows, and the sum of the fitted model's predictions P0
-over them; for the rows whose labels came later also n', the sum of P0 (expected) and the sum of
-outcomes (happened).  These sums are exact (`Evidence`).  How strongly they should count is a
-statistic of rows, so a few rows are kept too (`Sample`).  From both to predictions: `pooling`.
+over them.  These sums are exact (`Evidence`).  How strongly they should count is a statistic of
+rows, so a few rows are kept too (`Sample`).  Labels that come later are not evidence:
+`corrections`.
 
-N rows, J new features, C outputs.  Numpy alone; the cost of `add` and `remove` is proportional to
-the new cells that they are given, memory to the distinct new features.
+Pooling is one round of message passing, rows -> features -> rows, between predictions.  P0 (N, C)
+is what a fitted model predicts from the observed features, pi (C,) its mean over rows.
+A new feature j pools the predictions of the n_j rows that have it; a row then adds up the evidence
+of its new features, its own vote left out of every pool:
+
+    q[j] = (sum of P0 over the rows of j + alpha pi) / (n_j + alpha)
+    e[i] = sum over the new features j of row i of  log q[j] - log pi
+    P[i] proportional to  P0[i]^slope exp(strength e[i])
+
+An edge may carry a part of a row: a number between two knots belongs to both, and its row counts
+for each of them as much as the edge says.  A slope below 1 takes back what a model is too sure of.
+
+The strength is best given as a multiple of the reference strength: that at which the evidence of
+rows, alone, predicts their P0 best (`reference_strength`).  It is always measured on a `Sample` of
+the rows that are in the sums, each row's own vote left out.
+
+N rows, J new features, C outputs.  Numpy alone, and nothing takes a gradient; the cost is
+proportional to the new cells, memory to the distinct new features.  Which settings to use: `probe`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -27,7 +44,11 @@ Floats = NDArray[np.float64]
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
 
 SAMPLE = 2000  # rows; what is measured on them is one number, and more rows do not change it
-_SUMS = ("count", "total", "labelled_count", "labelled_total", "outcome")
+_SUMS = ("count", "total")
+TINY = 1e-12  # a probability below it counts as this much, so that every logarithm is finite
+# Strengths that `reference_strength` tries: 0, then 1/32 .. 4 in steps of a sixth of an octave.
+_GRID = np.concatenate([[0.0], 2.0 ** np.arange(-5, 2.001, 1 / 6)])
+_MOST_ROWS = 5000  # WHY: the reference strength is one number; more rows do not change it
 
 
 class Evidence:
@@ -43,9 +64,8 @@ class Evidence:
 
     Notes
     -----
-    State of a feature: n and the sum of P0 over all its rows; n', m (expected) and k (happened)
-    over its labelled rows, kept apart, or unlabelled rows would drown the labels.  All sums are
-    linear in the rows, so any order of `add`, `remove`, `merge` and `decay` gives the same state.
+    State of a feature: n and the sum of P0 over all its rows.  All sums are linear in the rows, so
+    any order of `add`, `remove`, `merge` and `decay` gives the same state.
 
     Examples
     --------
@@ -85,21 +105,6 @@ class Evidence:
         return self._sums["total"][: self.n_features]
 
     @property
-    def labelled_count(self) -> Floats:
-        """(J,) labelled rows of each new feature."""
-        return self._sums["labelled_count"][: self.n_features]
-
-    @property
-    def labelled_total(self) -> Floats:
-        """(J, C) what the model expected of them: the sum of P0."""
-        return self._sums["labelled_total"][: self.n_features]
-
-    @property
-    def outcome(self) -> Floats:
-        """(J, C) what happened: how often each class occurred, or the sum of y."""
-        return self._sums["outcome"][: self.n_features]
-
-    @property
     def mean(self) -> Floats:
         """(C,) pi, the mean prediction over all rows that were added; zero before any."""
         return self.row_total / self.row_count if self.row_count > 0 else self.row_total
@@ -127,48 +132,12 @@ class Evidence:
         self.row_total += weight * P0.sum(0)
         return self
 
-    def add_labelled(
-        self, X: MultiHot, P0: ArrayLike, y: ArrayLike, *, seen: bool = False, weight: float = 1.0
-    ) -> Evidence:
-        """Observe rows whose labels have come.
-
-        Parameters
-        ----------
-        y
-            (N,) class numbers, (N, C) zeros and ones of labels, or (N, C) numbers.
-        seen
-            Whether `add` has counted these rows before, when they had no labels.
-        weight
-            How much each row counts.
-
-        Examples
-        --------
-        >>> X = MultiHot.from_rows([[0], [0]], 1)
-        >>> Evidence(2).add_labelled(X, [[0.9, 0.1], [0.8, 0.2]], [1, 1]).outcome
-        array([[0., 2.]])
-        """
-        P0 = self.check_predictions(P0, X.n_rows)
-        happened = self._outcomes(y, X.n_rows)
-        if not seen:
-            self.add(X, P0, weight=weight)
-        self._grow(X.n_features)
-        self._sum("labelled_count", X, None, weight)
-        self._sum("labelled_total", X, P0, weight)
-        self._sum("outcome", X, happened, weight)
-        return self
-
     def remove(self, X: MultiHot, P0: ArrayLike, *, weight: float = 1.0) -> Evidence:
         """Take back rows that were added, e.g. those that leave a window.
 
         `weight` is what `decay` has left of them.
         """
         return self.add(X, P0, weight=-weight)
-
-    def remove_labelled(
-        self, X: MultiHot, P0: ArrayLike, y: ArrayLike, *, seen: bool = False, weight: float = 1.0
-    ) -> Evidence:
-        """Take back labelled rows; `seen` as when they were added."""
-        return self.add_labelled(X, P0, y, seen=seen, weight=-weight)
 
     def decay(self, factor: float) -> Evidence:
         """Let everything so far count less; 1 changes nothing, 0 forgets all."""
@@ -205,7 +174,7 @@ class Evidence:
         Examples
         --------
         >>> sorted(Evidence(2).to_arrays())[:3]
-        ['count', 'labelled_count', 'labelled_total']
+        ['count', 'row_count', 'row_total']
         """
         arrays = {name: array[: self.n_features].copy() for name, array in self._sums.items()}
         return {
@@ -240,12 +209,6 @@ class Evidence:
         state.row_total = given["row_total"].copy()
         return state
 
-    def check(self, P0: Floats, n_rows: int, y: ArrayLike | None = None) -> None:
-        """Refuse predictions and labels that could not be added, before anything is."""
-        self.check_predictions(P0, n_rows)
-        if y is not None:
-            self._outcomes(y, n_rows)
-
     # ---- within --------------------------------------------------------------------------------
 
     def _grow(self, n_features: int) -> None:
@@ -261,12 +224,13 @@ class Evidence:
 
     def _sum(self, name: str, X: MultiHot, values: Floats | None, weight: float) -> None:
         """Add each row's values to all its features; cost by cells, whatever J is."""
+        each = weight * _edges(X)
         if values is None:
-            np.add.at(self._sums[name], X.ids, weight)
+            np.add.at(self._sums[name], X.ids, each)
             return
         row = X.row_of
         for c in range(self.n_outputs):
-            np.add.at(self._sums[name][:, c], X.ids, weight * values[row, c])
+            np.add.at(self._sums[name][:, c], X.ids, each * values[row, c])
 
     def check_predictions(self, P0: ArrayLike, n_rows: int) -> Floats:
         """Give predictions as an array (N, C); refuse what is none."""
@@ -283,28 +247,6 @@ class Evidence:
             wanted = "finite numbers" if self.task == "regression" else "probabilities from 0 to 1"
             raise InputError(f"row {row} is predicted as {P0[row].tolist()}: give {wanted}.")
         return P0
-
-    def _outcomes(self, y: ArrayLike, n_rows: int) -> Floats:
-        """What happened, (N, C)."""
-        y = np.asarray(y)
-        if len(y) != n_rows:
-            raise InputError(f"{n_rows} rows but {len(y)} labels: give one label for each row.")
-        if self.task in ("binary", "multiclass"):
-            if y.ndim != 1 or y.dtype.kind not in "iub":
-                raise InputError(f"labels are {y.dtype} {y.shape}: give a class number each.")
-            if n_rows and not 0 <= y.min() <= y.max() < self.n_outputs:
-                worst = y.max() if y.max() >= self.n_outputs else y.min()
-                raise InputError(
-                    f"class {worst} is outside 0..{self.n_outputs - 1}: give the place of each "
-                    "label among the classes."
-                )
-            return np.eye(self.n_outputs)[y.astype(np.int64)]
-        happened = y.astype(np.float64).reshape(n_rows, -1)
-        if happened.shape[1] != self.n_outputs or not np.isfinite(happened).all():
-            raise InputError(
-                f"labels have the shape {y.shape}: give {self.n_outputs} finite numbers a row."
-            )
-        return happened
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,11 +296,19 @@ def sample_rows(
 
 def _keys(X: MultiHot, votes: Floats, task: Task) -> NDArray[np.uint64]:
     """(N,) a hash of each row: of its features, in any order, and of its prediction."""
-    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mix(X.ids.astype(np.uint64)))])
-    key: NDArray[np.uint64] = total[X.row_ptr[1:]] - total[X.row_ptr[:-1]]
+    key = hash_cells(X)
     for column in _round(votes, task).T:
-        key = _mix(key ^ _mix(column))
+        key = mix_bits(key ^ mix_bits(column))
     return key
+
+
+def hash_cells(X: MultiHot) -> NDArray[np.uint64]:
+    """(N,) a hash of each row's features and their values, in any order."""
+    cells = X.ids.astype(np.uint64)
+    if X.values is not None:  # to four digits
+        cells = mix_bits(cells) ^ np.round(X.values * 1e4).astype(np.int64).astype(np.uint64)
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mix_bits(cells))])
+    return np.asarray(total[X.row_ptr[1:]] - total[X.row_ptr[:-1]])
 
 
 def _round(votes: Floats, task: Task) -> NDArray[np.uint64]:
@@ -371,9 +321,464 @@ def _round(votes: Floats, task: Task) -> NDArray[np.uint64]:
     return digits.view(np.uint64)
 
 
-def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """SplitMix64's finaliser: every bit of the input moves every bit of the output."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+# ---- from sums to predictions -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How evidence is weighed.
+
+    Parameters
+    ----------
+    strength
+        lambda; 0 leaves the predictions as they are.
+    alpha
+        How many rows of mean prediction a new feature starts with.
+    relative
+        Whether `strength` is a multiple of `reference_strength`.
+    slope
+        Of the model's own logits, in rows that evidence moves; 1 leaves them as they are.
+    n_sweeps
+        A second sweep pools what the first one predicts, and moves P0 again.  That takes rows that
+        are predicted together: what a state knows of earlier rows is pooled once.
+
+    Examples
+    --------
+    >>> Pooling(strength=0.5, relative=True).fixed(0.4).strength
+    0.2
+    """
+
+    strength: float = 1.0
+    alpha: float = 10.0
+    relative: bool = False
+    slope: float = 1.0
+    n_sweeps: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.strength < np.inf:
+            raise InputError(f"strength={self.strength}: choose a number from 0 up.")
+        for name in ("alpha", "slope"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise InputError(f"{name}={getattr(self, name)}: choose a number above 0.")
+        if not isinstance(self.n_sweeps, int) or self.n_sweeps < 1:
+            raise InputError(f"n_sweeps={self.n_sweeps!r}: choose an integer from 1 up.")
+
+    def fixed(self, reference: float) -> Pooling:
+        """These settings with an absolute strength, for use row by row."""
+        return replace(self, strength=self.strength * reference, relative=False)
+
+
+def score(
+    state: Evidence, X: MultiHot, P0: ArrayLike, pooling: Pooling, *, own: bool = False
+) -> Floats:
+    """Predictions (N, C) that use what the state knows of the new features of rows: one sweep.
+
+    Parameters
+    ----------
+    state
+        Not changed.  Features that it has not met say nothing.
+    X, P0
+        New features (N, J) and predictions (N, C) of the rows to score.
+    pooling
+        How evidence is weighed.
+    own
+        Whether these rows are in the state (added, unlabelled): then each row's own vote is
+        left out.
+
+    Returns
+    -------
+        A row without new features, or whose new features say nothing, gets its P0, bit for bit.
+
+    Examples
+    --------
+    >>> X, P0 = MultiHot.from_rows([[0], [0], []], 1), [[0.9, 0.1], [0.9, 0.1], [0.3, 0.7]]
+    >>> score(Evidence(2).add(X, P0), X, P0, Pooling(alpha=1.0), own=True).round(2)
+    array([[0.94, 0.06],
+           [0.94, 0.06],
+           [0.3 , 0.7 ]])
+    """
+    P0 = state.check_predictions(P0, X.n_rows)
+    votes = P0 if own else None
+    if pooling.relative:
+        e = pooled_evidence(state, X, votes, pooling.alpha)
+        pooling = pooling.fixed(sample_reference(e, X, P0, state.task))
+    return combine(P0, weigh(state, X, pooling, votes), state.task, pooling.slope)
+
+
+def weigh(state: Evidence, X: MultiHot, pooling: Pooling, own: Floats | None = None) -> Floats:
+    """Evidence (N, C) times its strength.
+
+    Parameters
+    ----------
+    pooling
+        With an absolute strength.
+    own
+        (N, C) the rows' own votes, to be left out where they are in the state.
+    """
+    if pooling.strength == 0:
+        return np.zeros((X.n_rows, state.n_outputs))
+    return pooling.strength * pooled_evidence(state, X, own, pooling.alpha)
+
+
+def combine(P0: Floats, e: Floats, task: Task, slope: float = 1.0) -> Floats:
+    """Predictions P0 (N, C) moved by evidence e (N, C); a row without evidence keeps its bits.
+
+    Examples
+    --------
+    >>> combine(np.array([[0.5, 0.5]]), np.array([[0.0, np.log(3)]]), "binary")
+    array([[0.25, 0.75]])
+    """
+    if task == "regression":
+        P = P0 + e
+    elif task == "multilabel":
+        P = _sigmoid(slope * _logit(P0) + e)
+    else:
+        z = slope * np.log(np.maximum(P0, TINY)) + e
+        P = np.exp(z - z.max(1, keepdims=True))
+        P /= P.sum(1, keepdims=True)
+    return np.where((e != 0).any(1, keepdims=True), P, P0)
+
+
+def pooled_evidence(state: Evidence, X: MultiHot, own: Floats | None, alpha: float) -> Floats:
+    """Evidence (N, C) at strength 1; `own` (N, C) is each row's vote, to be left out."""
+    told = _told(X, state.count)
+    row, feature, part = X.row_of[told], X.ids[told], _edges(X)[told]
+    n, total, pi = state.count[feature], state.total[feature], state.mean
+    if own is not None:
+        n, total = n - part, total - part[:, None] * own[row]
+    n = np.maximum(n, 0)[:, None]  # after decay a row's vote is worth less than it was
+    if state.task == "regression":
+        # n / (n + alpha) * (mean - pi), without a division by n = 0
+        said = np.where(n > 0, total - n * pi, 0) / (n + alpha)
+    else:
+        q = (np.clip(total, 0, n) + alpha * pi) / (n + alpha)
+        said = _log_ratio(q, pi, state.task)
+    return _sum_at_rows(row, part[:, None] * said, X.n_rows)
+
+
+def reference_strength(
+    e: Floats, P0: Floats, task: Task = "multiclass", mean: Floats | None = None
+) -> float:
+    """The strength at which the evidence, alone, predicts the model's own predictions best.
+
+    Evidence adds up over the new features of a row, and features that say the same thing count
+    many times.  This statistic of unlabelled rows measures how often: the evidence of a row (own
+    vote left out) and its P0 come from different features and speak of the same outcome.
+    A strength chosen by probe is a multiple of it, which carries over from few new cells to many.
+
+    Parameters
+    ----------
+    e, P0
+        Evidence at strength 1 and predictions, (N, C).
+    mean
+        (C,) the mean prediction, where these rows are not all rows.
+
+    Examples
+    --------
+    >>> P0 = np.array([[0.8, 0.2], [0.2, 0.8]])
+    >>> e = 4 * np.log(P0 / 0.5)  # the same thing, said four times
+    >>> round(reference_strength(e, P0), 2)
+    0.25
+    """
+    mean = P0.mean(0) if mean is None else mean
+    told = np.flatnonzero(e.any(1))
+    told = told[:: max(1, len(told) // _MOST_ROWS)]
+    if not len(told):
+        return 0.0
+    e, target = e[told], P0[told]
+    pi = np.broadcast_to(mean, e.shape)
+    if task == "regression":
+        return max(0.0, float(((target - pi) * e).sum() / (e * e).sum()))
+    low, high = 0, len(_GRID) - 1
+    while low < high:  # the cross-entropy is convex in the strength: halve instead of trying all
+        middle = (low + high) // 2
+        here, next_ = (
+            _cross_entropy(combine(pi, s * e, task), target, task)
+            for s in _GRID[middle : middle + 2]
+        )
+        low, high = (low, middle) if here <= next_ else (middle + 1, high)
+    return float(_GRID[low])
+
+
+def sample_reference(e: Floats, X: MultiHot, P0: Floats, task: Task) -> float:
+    """The reference strength of rows with the new features X (N, J), from a sample of them."""
+    rows, _ = sample_rows(X, P0, task)
+    return reference_strength(e[rows], P0[rows], task, P0.mean(0))
+
+
+def _cross_entropy(P: Floats, target: Floats, task: Task) -> float:
+    loss = -(target * np.log(np.maximum(P, TINY))).sum()
+    if task == "multilabel":
+        loss -= ((1 - target) * np.log(np.maximum(1 - P, TINY))).sum()
+    return float(loss)
+
+
+def _log_ratio(q: Floats, pi: Floats, task: Task) -> Floats:
+    """Give log q - log pi, for labels as a difference of log-odds; finite for 0 and 1."""
+    if task == "multilabel":
+        return _logit(q) - _logit(pi)
+    return np.asarray(np.log(np.maximum(q, TINY)) - np.log(np.maximum(pi, TINY)))
+
+
+def _logit(p: Floats) -> Floats:
+    return np.asarray(np.log(np.maximum(p, TINY)) - np.log(np.maximum(1 - p, TINY)))
+
+
+def _sigmoid(z: Floats) -> Floats:
+    # WHY: tanh is the same function and never overflows
+    return np.asarray(0.5 * (1 + np.tanh(z / 2)))
+
+
+def _told(X: MultiHot, count: Floats) -> NDArray[np.bool_]:
+    """(nnz,) the cells whose feature has rows; ids may be beyond `count` (J,)."""
+    told = X.ids < len(count)
+    told[told] = count[X.ids[told]] > 0
+    return told
+
+
+def _edges(X: MultiHot) -> Floats:
+    """(nnz,) how much of its row each cell counts for."""
+    return np.ones(X.nnz) if X.values is None else X.values.astype(np.float64)
+
+
+def _sum_at_rows(row: NDArray[np.int64], values: Floats, n_rows: int) -> Floats:
+    columns = [np.bincount(row, values[:, c], n_rows) for c in range(values.shape[1])]
+    return np.stack(columns, axis=1)
+
+
+# ---- what a bank keeps -------------------------------------------------------------------------
+
+
+class LiveEvidence:
+    """Evidence in a stream, and what it says of a row, without keeping the rows.
+
+    Parameters
+    ----------
+    n_outputs, task
+        Of the predictions: see `Evidence`.
+    pooling
+        How evidence is weighed; a relative strength is a multiple of the sample's reference.
+    batch_pooling
+        How it is weighed for rows that are predicted together (`JointEvidence`); None: the same.
+
+    Examples
+    --------
+    >>> live = LiveEvidence(2, pooling=Pooling(strength=1.0, alpha=1.0))
+    >>> X, P0 = MultiHot.from_rows([[0], [0]], 1), np.array([[0.9, 0.1], [0.8, 0.2]])
+    >>> live.observe(MultiHot.from_rows([[0], [0], []], 1), [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]])
+    >>> live.move(P0, X).round(2)  # the feature speaks for the first class
+    array([[0.95, 0.05],
+           [0.9 , 0.1 ]])
+    """
+
+    def __init__(
+        self,
+        n_outputs: int,
+        task: Task = "multiclass",
+        pooling: Pooling | None = None,
+        batch_pooling: Pooling | None = None,
+    ) -> None:
+        self.pooling = pooling or Pooling()
+        self.batch_pooling = None if batch_pooling == self.pooling else batch_pooling
+        self.state = Evidence(n_outputs, task)
+        self.sample = Sample.of(MultiHot.from_rows([], 0), np.empty((0, n_outputs)), task)
+        self._fix_strength()
+
+    def observe(self, X: MultiHot, P0: ArrayLike) -> None:
+        """Add rows: their new features (N, J) and their predictions (N, C)."""
+        votes = np.asarray(P0, dtype=np.float64)
+        self.state.add(X, votes)
+        self.sample = self.sample.merge(Sample.of(X, votes, self.state.task))
+        self._fix_strength()
+
+    def _fix_strength(self) -> None:
+        # WHY: here and not when it is needed: a prediction assigns nothing.
+        votes, mean = self.sample.votes, self.state.mean
+        self.fixed = _fix(self.pooling, self.state, self.sample, votes, mean)
+
+    def votes(self, X: MultiHot, P0: Floats) -> None:
+        """What `move` leaves out of the pools: nothing, rows to predict are not in the state."""
+
+    def move(
+        self, P: Floats, X: MultiHot, votes: Floats | None = None, pooling: Pooling | None = None
+    ) -> Floats:
+        """Predictions P (N, C) of rows, moved by what their new features X (N, J) have shown.
+
+        Parameters
+        ----------
+        votes
+            (N, C) of rows that are in the state: left out of its pools.
+        pooling
+            In place of the evidence's own.
+        """
+        fixed = self.fixed
+        if pooling is not None:
+            fixed = _fix(pooling, self.state, self.sample, self.sample.votes, self.state.mean)
+        e = weigh(self.state, X, fixed, votes)
+        return combine(P, e, self.state.task, fixed.slope)
+
+    def copy(self) -> LiveEvidence:
+        """An independent copy."""
+        other = copy.copy(self)  # a sample is never changed, only replaced
+        other.state = self.state.copy()
+        return other
+
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """The state as plain arrays, for a safetensors file."""
+        return {
+            **self.state.to_arrays(),
+            "sample_key": self.sample.key,
+            "sample_row_ptr": self.sample.X.row_ptr,
+            "sample_ids": self.sample.X.ids,
+            "sample_votes": self.sample.votes,
+            **({} if self.sample.X.values is None else {"sample_values": self.sample.X.values}),
+        }
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, NDArray[np.generic]],
+        task: Task,
+        pooling: Pooling,
+        batch_pooling: Pooling | None = None,
+    ) -> LiveEvidence:
+        """The state that `to_arrays` gave; raises InputError where it is something else."""
+        state = Evidence.from_arrays(arrays, task)
+        live = cls(state.n_outputs, task, pooling, batch_pooling)
+        try:
+            row_ptr = np.asarray(arrays["sample_row_ptr"], np.int64)
+            ids = np.asarray(arrays["sample_ids"], np.int32)
+            key, votes = arrays["sample_key"], arrays["sample_votes"]
+        except KeyError as error:
+            raise InputError(f"a state of evidence lacks the array {error}.") from None
+        values = arrays.get("sample_values")
+        parts = None if values is None else np.asarray(values, np.float32)
+        X = MultiHot(row_ptr, ids, state.n_features, parts)  # refuses ids out of range
+        live.state = state
+        live.sample = Sample(np.asarray(key, np.uint64), X, np.asarray(votes, np.float64))
+        live._fix_strength()
+        return live
+
+
+class JointEvidence:
+    """Evidence of rows that are predicted together: each is moved by the votes of the others too.
+
+    Parameters
+    ----------
+    live
+        What earlier rows have shown; it is not changed.
+    every
+        Whether the rows count for every new feature; else for those that more of them have than
+        earlier rows had, and what `live` says of the rest is taken as it is.
+
+    Examples
+    --------
+    >>> joint = JointEvidence(LiveEvidence(2, pooling=Pooling(alpha=1.0)), every=True)
+    >>> X, P0 = MultiHot.from_rows([[0], [0]], 1), np.array([[0.9, 0.1], [0.6, 0.4]])
+    >>> joint.sweep([(X, P0)])
+    >>> joint.move(P0, X, joint.votes(X, P0)).round(2)
+    array([[0.86, 0.14],
+           [0.7 , 0.3 ]])
+    """
+
+    def __init__(self, live: LiveEvidence, every: bool) -> None:
+        self.live, self.every = live, every
+        self.pooling = live.batch_pooling or live.pooling
+        # WHY: votes of a second sweep are moved as in the probe that chose it, in full.
+        in_full = self.pooling.relative and self.pooling.strength > 0
+        self._between = replace(self.pooling, strength=1.0, slope=1.0) if in_full else self.pooling
+        self._sample = live.sample  # of earlier rows and then of these too, with P0
+        self._sweeps: list[tuple[Evidence, Pooling]] = []  # sums of votes, strength fixed
+
+    def sweep(self, parts: Iterable[tuple[MultiHot, Floats]]) -> None:
+        """Pool what is predicted for the rows so far: by the model alone, then by the last sweep.
+
+        Parameters
+        ----------
+        parts
+            New features (N, J) and predictions P0 (N, C) of all the rows, in any cut.
+        """
+        sums = self.live.state.copy()
+        for X, P0 in parts:
+            sums.add(X, self._predict(X, P0, self._sweeps))
+            if not self._sweeps:
+                self._sample = self._sample.merge(Sample.of(X, P0, sums.task))
+        sample = self._sample
+        votes = self._predict(sample.X, sample.votes, self._sweeps)
+        # Earlier rows, which come first where keys are equal, are counted with their P0.
+        own = self.live.sample.merge(replace(sample, votes=votes)).votes
+        mean = (self._sweeps[0][0] if self._sweeps else sums).mean  # of P0
+        self._sweeps.append((sums, _fix(self._between, sums, sample, own, mean)))
+
+    def votes(self, X: MultiHot, P0: Floats) -> Floats:
+        """(N, C) what the rows are counted with in the last sweep's sums."""
+        return self._predict(X, P0, self._sweeps[:-1])
+
+    def move(self, P: Floats, X: MultiHot, votes: Floats | None) -> Floats:
+        """Predictions P (N, C) of rows that were swept, moved by evidence.
+
+        Parameters
+        ----------
+        X
+            (N, J) their new features.
+        votes
+            (N, C) see `votes`; left out of the pools.
+        """
+        sums, fixed = self._sweeps[-1]
+        if self._between is not self.pooling:
+            fixed = self.pooling.fixed(fixed.strength)
+        return self._step(P, X, votes, sums, fixed)
+
+    def _predict(self, X: MultiHot, P0: Floats, sweeps: list[tuple[Evidence, Pooling]]) -> Floats:
+        """P0 (N, C) moved by each of the sweeps in turn, from the pools of the one before."""
+        P = P0
+        for sums, fixed in sweeps:
+            P = self._step(P0, X, P, sums, fixed)
+        return P
+
+    def _step(
+        self, P: Floats, X: MultiHot, votes: Floats | None, sums: Evidence, fixed: Pooling
+    ) -> Floats:
+        joined = self._joined(X, sums)
+        e = weigh(sums, _select_cells(X, joined), fixed, votes)
+        if not joined.all():
+            e = e + weigh(self.live.state, _select_cells(X, ~joined), self.live.fixed)
+        return combine(P, e, sums.task, fixed.slope)
+
+    def _joined(self, X: MultiHot, sums: Evidence) -> NDArray[np.bool_]:
+        """(nnz,) the cells of features that the rows count for."""
+        if self.every:
+            return np.ones(X.nnz, dtype=bool)
+        before = self.live.state.count
+        count = np.zeros(X.nnz)
+        known = X.ids < len(before)
+        count[known] = before[X.ids[known]]
+        return np.asarray(sums.count[X.ids] > 2 * count)
+
+
+def _select_cells(X: MultiHot, kept: NDArray[np.bool_]) -> MultiHot:
+    """Some cells of the rows, in the same feature space."""
+    if kept.all():
+        return X
+    row_ptr = np.concatenate([[0], np.cumsum(kept)])[X.row_ptr].astype(np.int64)
+    values = None if X.values is None else X.values[kept]
+    return MultiHot(row_ptr, X.ids[kept], X.n_features, values)
+
+
+def _fix(pooling: Pooling, sums: Evidence, sample: Sample, own: Floats, mean: Floats) -> Pooling:
+    """Settings with an absolute strength, by a sample of the rows that are in the sums.
+
+    `own` (n, C) is what the sums count each of them with, `mean` (C,) the mean of P0.
+    """
+    if not pooling.relative or pooling.strength == 0:
+        return pooling
+    e = pooled_evidence(sums, sample.X, own, pooling.alpha)
+    return pooling.fixed(reference_strength(e, sample.votes, sums.task, mean))

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from openfate.table.dtypes import plain_types
     from openfate.table.encoder import Encoder
     from openfate.table.expressions import Expression, parse
-    from openfate.table.fields import Field
+    from openfate.table.fields import Field, Numeric
     from openfate.table.frame import Table, column_of, read_table, text_of
+    from openfate.table.labels import class_numbers, label_matrix, read_labels, target_numbers
     from openfate.table.logs import Log, open_log, values_of
     from openfate.table.multihot import MultiHot
     from openfate.table.pieces import Batch, batches_of, read_ahead
@@ -32,6 +33,7 @@ __all__ = [
     "Field",
     "Log",
     "MultiHot",
+    "Numeric",
     "Policies",
     "Policy",
     "PreparedData",
@@ -41,15 +43,19 @@ __all__ = [
     "Table",
     "TextFile",
     "batches_of",
+    "class_numbers",
     "column_of",
     "compare",
     "enforce",
+    "label_matrix",
     "open_log",
     "parse",
     "plain_types",
     "prepare",
     "read_ahead",
+    "read_labels",
     "read_table",
+    "target_numbers",
     "text_of",
     "values_of",
 ]

@@ -25,7 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import DataFileError
-from openfate.files import writing
+from openfate.files import write_whole, writing
 from openfate.table.logs import Check, Log, cell_fault, is_invalid
 from openfate.table.pieces import work_ahead
 from openfate.table.reader import Chunk, File, Rows, TextFile
@@ -57,8 +57,7 @@ def read_journal(journal: Path) -> list[dict[str, Any]]:
     whole = journal.read_bytes()
     end = whole.rfind(b"\n") + 1
     if end < len(whole):  # WHY: half a line would spoil the next one
-        with writing(journal) as file:
-            file.write(whole[:end])
+        write_whole(journal, whole[:end])
     return [json.loads(line) for line in whole[:end].splitlines()]
 
 
@@ -147,8 +146,7 @@ class Blocks:
         codes = np.empty((len(self.columns), len(cells)), np.uint32)
         for c, column in enumerate(coded):
             codes[c] = column.to_numpy()
-        with writing(self._codes_file(number)) as file:
-            file.write(codes.data)
+        write_whole(self._codes_file(number), codes.data)
         return codes
 
     def commit(self, codes: Codes, *, file: int, stop: int, bad: int) -> None:

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, NamedTuple
 
-from openfate.errors import InputError, OpenWorldWarning
+from openfate.errors import InputError, OpenWorldWarning, check_choice
 from openfate.table.encoder import Encoder, Unseen
-from openfate.table.fields import KINDS, Field
+from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, read_table
 from openfate.table.schema import Schema, refuse_nameless
 
@@ -76,12 +76,12 @@ class Policies:
         for situation, words in _WORDS.items():
             policy = getattr(self, situation)
             if not isinstance(policy, Mapping):
-                _check(situation, policy, words, ", or a mapping from fields to those words")
+                check_choice(situation, policy, words)
                 continue
             for field, word in policy.items():
                 if not isinstance(field, str):
                     raise InputError(f"{situation}: the key {field!r} is not a field's name.")
-                _check(f"{situation}[{field!r}]", word, words)
+                check_choice(f"{situation}[{field!r}]", word, words)
             object.__setattr__(self, situation, dict(policy))
 
     def of(self, situation: Situation, field: str) -> str:
@@ -121,12 +121,6 @@ class Policies:
         if not isinstance(data, Mapping) or not set(data) <= set(known):
             raise InputError(f"policies are a mapping with {', '.join(known)}, not {data!r}.")
         return cls(**data)
-
-
-def _check(what: str, word: Any, words: Iterable[str], also: str = "") -> None:
-    if not isinstance(word, str) or word not in words:
-        *some, last = (f'"{known}"' for known in words)
-        raise InputError(f"{what} must be {', '.join(some)} or {last}{also}, not {word!r}.")
 
 
 # ---- the report ----------------------------------------------------------------------------------
@@ -278,6 +272,13 @@ class Growth(NamedTuple):
 
     columns: tuple[str, ...]
     values: frozenset[str] | None
+
+    def grow(
+        self, encoder: Encoder, table: Table, overrides: Overrides, numeric: Numeric
+    ) -> Encoder:
+        """The encoder with ids for what is new in the table and let in."""
+        new = Schema.from_frame(table.select(self.columns), overrides, numeric)
+        return encoder.grow_copy(table, new, columns=self.columns, values=self.values)
 
 
 def enforce(

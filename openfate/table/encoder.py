@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.errors import InputError
-from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Value
+from openfate.errors import InputError, check_choice
+from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Value, guess_knots
 from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
 from openfate.table.schema import Schema, refuse_nameless
@@ -98,8 +98,7 @@ class Encoder:
         missing: Literal["feature", "none"] = "feature",
         hash_key: bytes | None = None,
     ) -> None:
-        if missing not in ("feature", "none"):
-            raise InputError(f'missing must be "feature" or "none", not {missing!r}.')
+        check_choice("missing", missing, ("feature", "none"))
         self.schema = schema
         self.missing: Literal["feature", "none"] = missing
         self._hash_key = None if hash_key is None else _check_key(hash_key)
@@ -210,6 +209,7 @@ class Encoder:
 
     def _learn(self, table: Table, known: Iterable[Field], new: Collection[Field]) -> Encoder:
         """Make a copy that has learned the columns of the given fields; itself for nothing."""
+        new = [guess_knots(field, table) for field in new]
         encoder = self._copy_with(new)
         index = {name: i for i, name in enumerate(encoder.schema.names)}
         field_of, first, is_changed = [self._field_of], self.n_features, bool(new)
@@ -254,8 +254,8 @@ class Encoder:
 
         Unknown values, unknown columns and absent columns give no feature.  Numbers beyond a
         numeric field's range, infinite ones too, fall into its first or last bucket.  Where a
-        field has ``numeric="value"`` the rows have values: the standardised number, within -5 and
-        5, there, and one elsewhere.
+        field has ``numeric="value"`` or ``"linear"`` the rows have values: there the standardised
+        number, within -5 and 5, or how near each of two knots is, and one elsewhere.
 
         Examples
         --------
@@ -316,12 +316,22 @@ class Encoder:
         """(D,) the index in `fields` of each feature's field."""
         return self._field_of.copy()  # WHY: grown copies share the original
 
+    @property
+    def is_knot(self) -> NDArray[np.bool_]:
+        """(D,) whether each feature is a knot of a field with ``numeric="linear"``."""
+        found = np.zeros(self.n_features, dtype=bool)
+        for codec in self._codecs.values():
+            if codec.kind.has_knots:
+                for layer in codec.vocabulary.layers:
+                    found[layer.ids] = True
+        return found
+
     def decode(self, feature: int) -> tuple[str, Value]:
         """Give a feature's field and value.
 
-        The value is a text (of a hashed field, the hash), (low, high) of a bucket, the `Scale` of
-        a number that is a feature itself, or None for missing.  A bucket includes its lower end,
-        and the last one of a field its upper end too.
+        The value is a text (of a hashed field, the hash), (low, high) of a bucket, the number at a
+        knot, the `Scale` of a number that is a feature itself, or None for missing.  A bucket
+        includes its lower end, and the last one of a field its upper end too.
 
         Examples
         --------
@@ -583,6 +593,11 @@ class _Codec:
             is_new = self.vocabulary.find(cells.keys) < 0
             if is_new.any():
                 new.append(cells.distinct.filter(pl.Series(is_new)))
+            if kind.field.knots is not None:
+                # WHY: declared knots are features all at once, or a number between two that no row
+                # has touched yet would be new.
+                knots = pl.Series(range(len(kind.field.knots)), dtype=cells.keys.dtype)
+                new.append(knots.filter(pl.Series(self.vocabulary.find(knots) < 0)))
         keys = kind.order(pl.concat(new)) if new else pl.Series()
         may_be_new = self.missing and self.vocabulary.missing < 0
         return kind, keys, may_be_new and len(kind.find_missing(table)) > 0

@@ -2,7 +2,7 @@
 
 A field is a raw column (the paper's "raw feature", d of them).  Its cells hold keys (texts, hashes,
 numbers of buckets), and each distinct key is a feature; which id a key has is the encoder's
-business.  To add a kind, write a subclass of `Kind` and list it in `KINDS`.
+business.  A kind is a subclass of `Kind`, in a file of its own perhaps, and a line of `KINDS`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate._lazy import LazyDict
 from openfate.errors import InputError, suggest
 from openfate.table.frame import Table, elements_of, numbers_of, text_of, times_of
 
-Numeric = Literal["buckets", "value"]
+Numeric = Literal["buckets", "value", "linear"]
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
@@ -42,8 +43,9 @@ class Field:
         The column's name.
     kind
         "categorical": each value is a feature.  "numeric": each of `n_buckets` equal intervals is
-        one, or the number itself is (see `numeric`).  "multivalued": a cell is a list, and each
-        value in it is a feature.  "datetime": the hour, the weekday and the month are features.
+        one, or the number itself is, or each of some knots (see `numeric`).  "multivalued": a cell
+        is a list, and each value in it is a feature.  "datetime": the hour, the weekday and the
+        month are features.
     n_buckets
         The number of intervals of a numeric field; nothing else uses it.
     bounds
@@ -53,10 +55,15 @@ class Field:
         Whether the vocabulary holds a keyed hash of each value of a categorical or multivalued
         field instead of the value, for names of people and the like.
     numeric
-        "buckets", or "value": a numeric field is one feature, which carries the standardised
-        number.
+        "buckets"; "value": a numeric field is one feature, which carries the standardised number;
+        "linear": each of some knots, which lie at quantiles, is a feature, and a cell has the two
+        around its number, the nearer the more (see `Knots`).
     scale
         The mean and the deviation that standardise a "value" where they are known beforehand.
+    n_knots
+        The number of knots of a "linear" field, at most: fewer for few rows or values.
+    knots
+        Where the knots lie, ascending, if that is known beforehand.
 
     Examples
     --------
@@ -73,6 +80,8 @@ class Field:
     hashed: bool = False
     numeric: Numeric = "buckets"
     scale: tuple[float, float] | None = None
+    n_knots: int = 24
+    knots: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -82,27 +91,33 @@ class Field:
         for name in ("bounds", "scale"):
             if (pair := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _as_pair(pair))
+        if self.knots is not None:
+            object.__setattr__(self, "knots", tuple(float(knot) for knot in self.knots))
 
     def _faults(self) -> Iterator[str]:
         if self.kind not in list(KINDS):  # as JSON may give a list, which has no hash
             hint = f"{suggest(self.kind, KINDS)} (known: {', '.join(KINDS)})"
             yield f"unknown kind {self.kind!r}{hint}"
-        if type(self.n_buckets) is not int or self.n_buckets < 1:
-            yield f"n_buckets must be an integer from 1 up, not {self.n_buckets!r}"
+        for name, least in (("n_buckets", 1), ("n_knots", 2)):
+            number = getattr(self, name)
+            if type(number) is not int or number < least:
+                yield f"{name} must be an integer from {least} up, not {number!r}"
         hashed: object = self.hashed
         if not isinstance(hashed, bool):
             yield f"hashed must be True or False, not {hashed!r}"
         if self.numeric not in list(_MEASURES):
-            yield f'numeric must be "buckets" or "value", not {self.numeric!r}'
+            yield f"numeric must be {NUMERIC_WORDS}, not {self.numeric!r}"
         settings = KINDS[self.kind].settings
         if self.hashed and "hashed" not in settings:
             others = " or ".join(name for name in KINDS if "hashed" in KINDS[name].settings)
             yield f"a {self.kind} field holds no values that could be hashed; declare it {others}"
-        if self.numeric == "value" and "numeric" not in settings:
-            yield f'a {self.kind} field cannot have numeric="value"; declare it numeric'
+        if self.numeric != "buckets" and "numeric" not in settings:
+            yield f'a {self.kind} field cannot have numeric="{self.numeric}"; declare it numeric'
         low, high = (0.0, 0.0) if self.bounds is None else _as_pair(self.bounds)
         if not -math.inf < low <= high < math.inf:
             yield f"bounds must be two finite numbers, the lower first, not {self.bounds!r}"
+        if self.knots is not None and Knots.from_json(self, self.knots) is None:
+            yield f"knots must be up to n_knots finite numbers, ascending, not {self.knots!r}"
         mean, std = (0.0, 1.0) if self.scale is None else _as_pair(self.scale)
         if not (math.isfinite(mean) and 0 < std < math.inf):
             yield f"scale must be a finite mean and a deviation above 0, not {self.scale!r}"
@@ -238,6 +253,11 @@ class Kind(ABC):
     @property
     def has_values(self) -> bool:
         """Whether its features carry values."""
+        return False
+
+    @property
+    def has_knots(self) -> bool:
+        """Whether its features, but for missing cells, are knots on a line."""
         return False
 
     # ---- keys -> values ----------------------------------------------------------------------
@@ -529,8 +549,134 @@ class Scale:
         return cls(mean, std) if std > 0 and np.isfinite([mean, std]).all() else None
 
 
-Value = str | tuple[float, float] | Scale | None
-_MEASURES: dict[str, type[Edges] | type[Scale]] = {"buckets": Edges, "value": Scale}
+_NEW_ROWS_A_KNOT, _MANY_NEW_ROWS = 8, 100  # of a column that appears after training
+_ROWS_A_KNOT = 16  # WHY: what fewer rows tell of a knot is noise, as settings' own splits show
+
+
+@dataclass(frozen=True, eq=False)
+class Knots:
+    """Where the knots of a numeric field with ``numeric="linear"`` lie: at quantiles.
+
+    A number x between the knots a and b has both, the left one with the value 1 - t and the right
+    one with t = (x - a) / (b - a): a sum over features is then a piecewise linear function of x,
+    fine where numbers are many, whatever their skew.  A number on a knot has it alone, one beyond
+    the ends the end.
+    """
+
+    state: ClassVar[str] = "knots"
+
+    at: Floats  # (knots,) increasing
+
+    @property
+    def n_buckets(self) -> int:
+        """How many knots there are."""
+        return len(self.at)
+
+    @classmethod
+    def learn(cls, field: Field, numbers: Floats) -> Knots | None:
+        """Take declared knots, or quantiles of the finite numbers that occur; None for no number.
+
+        Examples
+        --------
+        >>> field = Field("pay", "numeric", numeric="linear", n_knots=3)
+        >>> Knots.learn(field, np.array([0.0] * 60 + [1.0] * 20 + [1e6])).at.tolist()
+        [0.0, 1.0, 1000000.0]
+        """
+        if field.knots is not None:
+            return cls(np.array(field.knots, dtype=np.float64))
+        values, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
+        if not len(values):
+            return None
+        n_knots = max(2, min(field.n_knots, int(counts.sum()) // _ROWS_A_KNOT))
+        return cls._of_quantiles(values, counts, n_knots)
+
+    @classmethod
+    def guess(cls, field: Field, numbers: Floats) -> Knots | None:
+        """The same for a column that appears after training: its first rows may be very few.
+
+        Where they are, knots at powers of two of their size stand around them, so that numbers that
+        come later are told apart.
+
+        Examples
+        --------
+        >>> field = Field("pay", "numeric", numeric="linear")
+        >>> Knots.guess(field, np.array([100.0])).at.tolist()[-4:]
+        [125.0, 200.0, 400.0, 800.0]
+        """
+        if field.knots is not None:
+            return cls.learn(field, numbers)
+        values, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
+        if not len(values):
+            return None
+        n_knots = max(2, min(field.n_knots, int(counts.sum()) // _NEW_ROWS_A_KNOT))
+        found = cls._of_quantiles(values, counts, n_knots)
+        if counts.sum() >= _MANY_NEW_ROWS:
+            return found
+        size = float(np.median(np.abs(values))) or 1.0
+        # Numbers far from 0 may lie close together: steps of their spread, or of parts of one.
+        spread = float(values[-1] - values[0]) or size / 16
+        steps = spread * np.array([0.5, 1.0, 2.0, 4.0])
+        around, middle = size * 2.0 ** np.arange(-3, 4), float(np.median(values))
+        more = [around, -around, [0.0], middle + steps, middle - steps]
+        with np.errstate(over="ignore"):
+            at = np.unique(np.concatenate([found.at[:: max(1, len(found.at) // 3)], *more]))
+        at = at[np.isfinite(at)]
+        if len(at) > field.n_knots:
+            at = at[np.linspace(0, len(at) - 1, field.n_knots).round().astype(int)]
+        return cls(at)
+
+    @classmethod
+    def _of_quantiles(cls, values: Floats, counts: NDArray[np.integer], n_knots: int) -> Knots:
+        if len(values) <= n_knots:
+            return cls(values)
+        # WHY: a number that fills many quantiles would leave the others few knots: it counts once.
+        capped = np.minimum(counts, counts.sum() / n_knots)
+        rank = np.cumsum(capped) - capped / 2
+        places = np.linspace(rank[0], rank[-1], n_knots)
+        return cls(values[np.unique(np.searchsorted(rank, places, side="left"))])
+
+    def left_of(self, numbers: Floats) -> NDArray[np.int64]:
+        """(N,) the last knot that is not above each number; the first for those below all."""
+        return np.maximum(np.searchsorted(self.at, numbers, side="right") - 1, 0)
+
+    def share(self, numbers: Floats, left: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N,) t: how far each number is on the way from its left knot to the next one.
+
+        Examples
+        --------
+        >>> knots, numbers = Knots(np.array([0.0, 8.0])), np.array([-1.0, 2.0, 8.0, np.inf])
+        >>> knots.share(numbers, knots.left_of(numbers)).tolist()
+        [0.0, 0.25, 0.0, 0.0]
+        """
+        low, high = self.at[left], self.at[np.minimum(left + 1, len(self.at) - 1)]
+        with np.errstate(all="ignore"):  # what is no number has not left its knot
+            share = (numbers - low) / (high - low)
+        inside = (low < numbers) & (numbers < high) & np.isfinite(share)
+        return np.where(inside, share, 0.0).astype(np.float32)
+
+    def decode(self, bucket: int) -> float:
+        """The number at which a knot lies."""
+        return float(self.at[bucket])
+
+    def to_json(self) -> list[float]:
+        """The knots."""
+        return [float(knot) for knot in self.at]
+
+    @classmethod
+    def from_json(cls, field: Field, numbers: Any) -> Knots | None:
+        """Read what `to_json` gave; None where these are no knots."""
+        try:
+            at = np.array(numbers, dtype=np.float64)
+        except (TypeError, ValueError):
+            return None
+        fits = at.ndim == 1 and 1 <= len(at) <= field.n_knots
+        return cls(at) if fits and np.isfinite(at).all() and (at[1:] > at[:-1]).all() else None
+
+
+Value = str | float | tuple[float, float] | Scale | None
+Measure = Edges | Scale | Knots
+_MEASURES: dict[str, type[Measure]] = {"buckets": Edges, "value": Scale, "linear": Knots}
+NUMERIC_WORDS = '"buckets", "value" or "linear"'
 
 
 def read_numbers(numbers: Floats, measure: Edges | Scale | None) -> Cells:
@@ -545,32 +691,82 @@ def read_numbers(numbers: Floats, measure: Edges | Scale | None) -> Cells:
     missing = np.isnan(numbers)
     filled = numbers[~missing] if missing.any() else numbers
     bucket = _NO_ROWS if measure is None else measure.place(filled)
-    there = np.flatnonzero(np.bincount(bucket)).astype(np.int32)
-
-    def spread(ids: Ids) -> Ids:
-        if not len(there):
-            return _no_ids(len(numbers))
-        id_of = np.empty(there[-1] + 1, dtype=np.int32)
-        id_of[there] = ids
-        if len(filled) == len(numbers):
-            return id_of[bucket]
-        cells = _no_ids(len(numbers))
-        cells[~missing] = id_of[bucket]
-        return cells
-
     values = None if measure is None else measure.carry(numbers)
     if values is not None:
         values[missing] = 1.0
-    keys = pl.Series(there)
-    return Cells(keys, keys, len(filled), spread, values=values)
+    return _numbered_cells(
+        len(numbers), None if len(filled) == len(numbers) else ~missing, bucket, values
+    )
+
+
+def guess_knots(field: Field, table: Table) -> Field:
+    """A field that appears after training, with knots declared by its first rows where it has any.
+
+    Examples
+    --------
+    >>> table = Table(1, {"pay": pl.Series([8.0])})
+    >>> guess_knots(Field("pay", "numeric", numeric="linear"), table).knots[:3]
+    (-64.0, -32.0, -16.0)
+    """
+    if field.kind != "numeric" or field.numeric != "linear" or field.name not in table.columns:
+        return field
+    numbers = numbers_of(table.columns[field.name], field.name).to_numpy()
+    knots = Knots.guess(field, numbers[~np.isnan(numbers)])
+    return field if knots is None else replace(field, knots=tuple(knots.to_json()))
+
+
+def read_between(numbers: Floats, knots: Knots) -> tuple[Cells, Cells]:
+    """Cells that hold numbers, NaN for none: the knots left of them, and those right of them.
+
+    Examples
+    --------
+    >>> left, right = read_between(np.array([2.0, np.nan, 8.0]), Knots(np.array([0.0, 8.0])))
+    >>> left.spread(np.array([5, 6])).tolist(), left.values.tolist()
+    ([5, -1, 6], [0.75, 1.0, 1.0])
+    >>> right.spread(np.array([6])).tolist(), right.values.tolist()
+    ([6, -1, -1], [0.25, 0.0, 0.0])
+    """
+    filled = ~np.isnan(numbers)
+    left = knots.left_of(numbers[filled])
+    share = np.zeros(len(numbers), dtype=np.float32)
+    share[filled] = knots.share(numbers[filled], left)
+    between = share > 0
+    return (
+        _numbered_cells(len(numbers), filled, left, 1 - share),
+        _numbered_cells(len(numbers), between, left[between[filled]] + 1, share),
+    )
+
+
+def _numbered_cells(
+    n_cells: int,
+    there: NDArray[np.bool_] | None,
+    bucket: NDArray[np.int64],
+    values: NDArray[np.float32] | None,
+) -> Cells:
+    """Cells whose keys are numbers: those of `there` (None: all), which lie in `bucket`."""
+    found = np.flatnonzero(np.bincount(bucket)).astype(np.int32)
+
+    def spread(ids: Ids) -> Ids:
+        if not len(found):
+            return _no_ids(n_cells)
+        id_of = np.empty(found[-1] + 1, dtype=np.int32)
+        id_of[found] = ids
+        if there is None:
+            return id_of[bucket]
+        cells = _no_ids(n_cells)
+        cells[there] = id_of[bucket]
+        return cells
+
+    keys = pl.Series(found)
+    return Cells(keys, keys, n_cells if there is None else int(there.sum()), spread, values=values)
 
 
 @dataclass(frozen=True)
 class Number(Kind):
-    """Each bucket is a feature, or the number itself is one, which carries a value.
+    """Each bucket or knot is a feature, or the number itself is one; the latter carry values.
 
-    `measure` says where the buckets lie or how the number is standardised; it is learned once, from
-    the rows in which the field is first met, and is None until a number is seen.
+    `measure` says where buckets or knots lie or how the number is standardised; it is learned once,
+    from the rows in which the field is first met, and is None until a number is seen.
 
     Examples
     --------
@@ -581,11 +777,11 @@ class Number(Kind):
     """
 
     name = "numeric"
-    settings = ("n_buckets", "bounds", "numeric", "scale")
+    settings = ("n_buckets", "bounds", "numeric", "scale", "n_knots", "knots")
     stores = "bucket"
-    states = ("edges", "scales")
+    states = ("edges", "scales", "knots")
 
-    measure: Edges | Scale | None = None
+    measure: Measure | None = None
 
     @classmethod
     def takes(cls, dtype: pl.DataType) -> bool:
@@ -593,7 +789,7 @@ class Number(Kind):
         return dtype.is_numeric() or dtype == pl.Duration
 
     def learn(self, table: Table) -> Self:
-        """Learn the edges or the scale, unless they are known."""
+        """Learn edges, scale or knots, unless they are known."""
         if self.measure is not None:
             return self
         numbers = self._numbers(table)
@@ -601,7 +797,7 @@ class Number(Kind):
         return self if measure is None else replace(self, measure=measure)
 
     @property
-    def _measure_type(self) -> type[Edges] | type[Scale]:
+    def _measure_type(self) -> type[Measure]:
         return _MEASURES[self.field.numeric]
 
     def _numbers(self, table: Table) -> Floats:
@@ -613,7 +809,13 @@ class Number(Kind):
         return numbers
 
     def _read(self, table: Table) -> tuple[Cells, ...]:
+        if isinstance(self.measure, Knots):
+            return read_between(self._numbers(table), self.measure)
         return (read_numbers(self._numbers(table), self.measure),)
+
+    def order(self, distinct: pl.Series) -> pl.Series:
+        """By number; a knot that is left of some cells and right of others counts once."""
+        return distinct.unique().sort()
 
     def find_missing(self, table: Table) -> NDArray[np.int64]:
         """The rows without a number."""
@@ -621,25 +823,32 @@ class Number(Kind):
 
     @property
     def has_values(self) -> bool:
-        """Whether the number itself is the feature."""
-        return self.field.numeric == "value"
+        """Whether the number itself is the feature, or how near a knot it is."""
+        return self.field.numeric != "buckets"
+
+    @property
+    def has_knots(self) -> bool:
+        """Whether numbers lie between knots."""
+        return self.field.numeric == "linear"
 
     def decode(self, key: Any) -> Value:
-        """(low, high) of a bucket, or the scale."""
+        """(low, high) of a bucket, the scale, or the number at a knot."""
         return None if self.measure is None else self.measure.decode(key)
 
     def keys_of(self, value: Any) -> pl.Series:
-        """The bucket of a number."""
+        """The bucket of a number, or the knot nearest to it."""
         number = value[0] if isinstance(value, tuple) else value
         column = pl.Series([number.mean if isinstance(number, Scale) else number], strict=False)
-        return self._read(Table(1, {self.field.name: column}))[0].keys
+        left, *right = self._read(Table(1, {self.field.name: column}))
+        is_right = any(cells.values is not None and cells.values[0] > 0.5 for cells in right)
+        return right[0].keys if is_right else left.keys
 
     @classmethod
     def describe(cls, value: Any) -> str:
-        """An interval, or what is known of the number."""
+        """An interval, a knot's number, or what is known of the number."""
         if isinstance(value, Scale):
             return f"a number (mean {value.mean:g}, deviation {value.std:g})"
-        return f"{value[0]:g} to {value[1]:g}"
+        return f"{value[0]:g} to {value[1]:g}" if isinstance(value, tuple) else f"{value:g}"
 
     @classmethod
     def quote(cls, value: Any) -> str:
@@ -647,18 +856,18 @@ class Number(Kind):
         return "a number" if isinstance(value, Scale) else cls.describe(value)
 
     def state(self) -> tuple[str, Any] | None:
-        """The edges or the scale."""
+        """The edges, the scale or the knots."""
         return None if self.measure is None else (self.measure.state, self.measure.to_json())
 
     def restore(self, name: str, state: Any) -> Self | None:
-        """The same with edges or a scale."""
+        """The same with edges, a scale or knots."""
         if name != self._measure_type.state:
             return None
         measure = self._measure_type.from_json(self.field, state)
         return None if measure is None else replace(self, measure=measure)
 
     def find_odd(self, keys: pl.Series) -> Any:
-        """A number that is no bucket's."""
+        """A number that is no bucket's and no knot's."""
         n_buckets = 0 if self.measure is None else self.measure.n_buckets
         return next((key for key in keys if not 0 <= key < n_buckets), None)
 
@@ -760,4 +969,11 @@ _PARTS_OF: dict[type[pl.DataType], tuple[Callable[[pl.Series], pl.Series], ...]]
 
 
 # Every kind of field; the last ones are asked first whether a column is theirs.
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (Text, Number, List, Date)}
+KINDS: LazyDict[type[Kind]] = LazyDict(
+    {
+        "categorical": "openfate.table.fields:Text",
+        "numeric": "openfate.table.fields:Number",
+        "multivalued": "openfate.table.fields:List",
+        "datetime": "openfate.table.fields:Date",
+    }
+)

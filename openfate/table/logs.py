@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError, InputError, check_choice
 from openfate.table.reader import File, ParquetFile, TextFile, suffix_of
 
 Format = Literal["criteo", "avazu", "csv"]
@@ -144,10 +144,8 @@ def open_log(
     ...     open_log(path, "csv", target="click").fields
     ('city',)
     """
-    if format not in get_args(Format):
-        raise InputError(f'format must be "criteo", "avazu" or "csv", not {format!r}.')
-    if hour not in ("raw", "of-day"):
-        raise InputError(f'hour must be "raw" or "of-day", not {hour!r}.')
+    check_choice("format", format, get_args(Format))
+    check_choice("hour", hour, ("raw", "of-day"))
     if format != "csv" and (target or time or drop or log):
         raise InputError(f'target, time, drop and log belong to the format "csv", not {format!r}.')
     paths = _find_files(Path(raw), format)

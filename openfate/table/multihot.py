@@ -49,7 +49,7 @@ class MultiHot:
     array([[1, 0],
            [0, 1],
            [0, 0]], dtype=int8)
-    >>> MultiHot.from_rows([[0, 2], [1]], 3, values=[[0.5, -1], [2]]).to_dense()
+    >>> MultiHot.from_entries([0, 0, 1], [0, 2, 1], 2, 3, values=[0.5, -1, 2]).to_dense()
     array([[ 0.5,  0. , -1. ],
            [ 0. ,  2. ,  0. ]], dtype=float32)
     """
@@ -77,36 +77,17 @@ class MultiHot:
     # ---- making one ------------------------------------------------------------------------
 
     @classmethod
-    def from_fixed(
-        cls, ids: ArrayLike, n_features: int, values: ArrayLike | None = None
-    ) -> MultiHot:
-        """Rows that all have the same number of ids, given as an array (N, d), none repeated."""
-        table = _check("feature id", ids, n_features)
-        if table.ndim != 2:
-            raise InputError(f"ids must have the shape (rows, ids per row), not {table.shape}.")
-        _refuse_repeats(table)
-        return _of_width(table.astype(np.int32), n_features, _as_values(values, table.shape))
-
-    @classmethod
-    def from_rows(
-        cls,
-        rows: Sequence[Sequence[int]],
-        n_features: int,
-        values: Sequence[Sequence[float]] | None = None,
-    ) -> MultiHot:
-        """One sequence of ids for each row; a repeated id counts once, with its last value."""
-        if values is not None:
-            _check_lengths(rows, values)
+    def from_rows(cls, rows: Sequence[Sequence[int]], n_features: int) -> MultiHot:
+        """One sequence of ids for each row; a repeated id counts once."""
         row = np.repeat(np.arange(len(rows)), [len(ids) for ids in rows])
         ids = _join([_check("feature id", ids, n_features) for ids in rows])
-        given = None if values is None else _join(values)
-        return cls.from_entries(row, ids, len(rows), n_features, given)
+        return cls.from_entries(row, ids, len(rows), n_features)
 
     @classmethod
     def from_entries(
         cls,
-        row: IntArray,
-        feature: IntArray,
+        row: ArrayLike,
+        feature: ArrayLike,
         n_rows: int,
         n_features: int,
         values: ArrayLike | None = None,
@@ -185,6 +166,19 @@ class MultiHot:
         # Entry k of the result sits at (start of its old row) + (its place within the row).
         at = np.repeat(self.row_ptr[:-1][rows] - row_ptr[:-1], length) + np.arange(row_ptr[-1])
         return MultiHot(row_ptr, self.ids[at], self.n_features, _at(values, at))
+
+    def cut(self, start: int, end: int) -> MultiHot:
+        """The rows from `start` to before `end`; ids and values are not copied.
+
+        Examples
+        --------
+        >>> MultiHot.from_rows([[0], [1, 2], [2]], n_features=3).cut(1, 3).row_ptr.tolist()
+        [0, 2, 3]
+        """
+        ends = self.row_ptr[start : end + 1]
+        part = slice(int(ends[0]), int(ends[-1]))
+        values = None if self.values is None else self.values[part]
+        return MultiHot(ends - ends[0], self.ids[part], self.n_features, values)
 
     def select_features(self, features: ArrayLike) -> MultiHot:
         """Take the given features only, each once, renumbered 0, 1, ... in the given order."""
@@ -278,16 +272,6 @@ def _outside(what: str, values: IntArray, n: int) -> InputError:
     return InputError(f"{what} {worst} is outside 0..{n - 1}.")
 
 
-def _refuse_repeats(table: IntArray) -> None:
-    ordered = np.sort(table, axis=1)
-    row, at = np.nonzero(ordered[:, 1:] == ordered[:, :-1])
-    if len(row):
-        raise InputError(
-            f"row {row[0]} holds the feature id {ordered[row[0], at[0]]} twice; "
-            "give it once, or use from_rows, which counts it once."
-        )
-
-
 def _as_values(values: ArrayLike | None, shape: tuple[int, ...]) -> Values | None:
     """Take numbers, one for each id, as float32; what overflows becomes infinite and is refused."""
     if values is None:
@@ -314,13 +298,3 @@ def _check_values(values: Values, ids: IntArray) -> None:
             f"the value of feature id {ids[at]} is {values[at]} (entry {at}): "
             "values must be finite in float32; leave out what is missing."
         )
-
-
-def _check_lengths(rows: Sequence[Sequence[int]], values: Sequence[Sequence[float]]) -> None:
-    if len(rows) != len(values):
-        raise InputError(f"there are {len(rows)} rows of ids and {len(values)} rows of values.")
-    for i, (row, given) in enumerate(zip(rows, values, strict=True)):
-        if len(row) != len(given):
-            raise InputError(
-                f"row {i} has {len(row)} ids and {len(given)} values: give one for each id."
-            )

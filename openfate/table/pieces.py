@@ -60,42 +60,37 @@ def batches_of(
         raise InputError(
             f"batch_rows={batch_rows}, skip_batches={skip_batches}: give 1 or more, 0 or more."
         )
-    checked = None if seed is None else checked_seed(seed)
-    return _batches(sizes, load, size, checked, skipped * size)
+    seed = None if seed is None else checked_seed(seed)
 
-
-def _batches(
-    sizes: Sequence[int],
-    load: Callable[[int], Batch],
-    size: int,
-    seed: int | None,
-    skipped: int,
-) -> Iterator[Batch]:
-    numbers = np.arange(len(sizes))
-    if seed is not None:
-        numbers = np.random.default_rng([seed, 0]).permutation(len(sizes))
-    left: list[Batch] = []  # what does not fill a batch yet
-    for number in numbers.tolist():
-        if skipped >= sizes[number]:
-            skipped -= sizes[number]
-            continue
-        ids, y = load(number)
+    def batches() -> Iterator[Batch]:
+        numbers = np.arange(len(sizes))
         if seed is not None:
-            order = np.random.default_rng([seed, 1, number]).permutation(len(y))
-            ids, y = ids[order], y[order]
-        left.append((ids[skipped:], y[skipped:]))
-        skipped = 0
-        n_left = sum(len(labels) for _, labels in left)
-        if n_left < size:
-            continue
-        ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
-        whole = n_left - n_left % size
-        for at in range(0, whole, size):
-            yield ids[at : at + size], y[at : at + size]
-        left = [(ids[whole:], y[whole:])]
-    if sum(len(labels) for _, labels in left):
-        ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
-        yield ids, y
+            numbers = np.random.default_rng([seed, 0]).permutation(len(sizes))
+        n_skipped = skipped * size
+        left: list[Batch] = []  # what does not fill a batch yet
+        for number in numbers.tolist():
+            if n_skipped >= sizes[number]:
+                n_skipped -= sizes[number]
+                continue
+            ids, y = load(number)
+            if seed is not None:
+                order = np.random.default_rng([seed, 1, number]).permutation(len(y))
+                ids, y = ids[order], y[order]
+            left.append((ids[n_skipped:], y[n_skipped:]))
+            n_skipped = 0
+            n_left = sum(len(labels) for _, labels in left)
+            if n_left < size:
+                continue
+            ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
+            whole = n_left - n_left % size
+            for at in range(0, whole, size):
+                yield ids[at : at + size], y[at : at + size]
+            left = [(ids[whole:], y[whole:])]
+        if sum(len(labels) for _, labels in left):
+            ids, y = (np.concatenate(arrays) for arrays in zip(*left, strict=True))
+            yield ids, y
+
+    return batches()
 
 
 def work_ahead(

@@ -16,11 +16,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
@@ -30,8 +28,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.errors import DataFileError, InputError
-from openfate.files import hold_folder, writing
+from openfate.errors import DataFileError, InputError, check_choice, check_integer
+from openfate.files import hold_folder, write_whole, writing
+from openfate.records import versions
 from openfate.table.blocks import (
     Blocks,
     Codes,
@@ -146,15 +145,14 @@ def prepare(
         "time": source.time,
         "log": list(source.meaning),
         "drop": list(drop),
-        "threshold": _at_least(1, "threshold", threshold),
+        "threshold": check_integer("threshold", threshold, 1),
         "count_on": count_on,
-        "bad_lines": _at_least(0, "bad_lines", bad_lines),
-        "shard_rows": _at_least(1, "shard_rows", shard_rows),
+        "bad_lines": check_integer("bad_lines", bad_lines, 0),
+        "shard_rows": check_integer("shard_rows", shard_rows, 1),
     }
-    if count_on not in get_args(CountOn):
-        raise InputError(f"count_on must be one of train, all, not {count_on!r}.")
-    size = _at_least(1, "chunk_bytes", chunk_bytes)
-    threads = _at_least(1, "workers", workers if workers is not None else os.cpu_count() or 1)
+    check_choice("count_on", count_on, get_args(CountOn))
+    size = check_integer("chunk_bytes", chunk_bytes, 1)
+    threads = check_integer("workers", os.cpu_count() or 1 if workers is None else workers, 1)
     tell: Progress = on_progress or (lambda *_: None)
     folder = Path(out)
     try:
@@ -185,10 +183,9 @@ def prepare(
                 "fields": [field.entry() for field in fields],
                 "vocabulary": write_vocabulary(folder, work, fields),
                 "parts": {part: [asdict(one) for one in found] for part, found in shards.items()},
-                "versions": _versions(),
+                "versions": versions("openfate", "polars", "numpy"),
             }
-            with writing(folder / "manifest.json") as file:
-                file.write(json.dumps(manifest, indent=1).encode())
+            write_whole(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
             shutil.rmtree(work)
     except OSError as error:
         # A full disk may show itself anywhere; what is finished is kept.
@@ -224,8 +221,7 @@ def _open_folder(out: Path, plan: str, overwrite: bool) -> Path:
         raise InputError(f"{out}: holds {held}; overwrite it, or give a new folder.")
     if held is not None:
         _clear(out)
-    with writing(work / "plan.json") as file:
-        file.write(plan.encode())
+    write_whole(work / "plan.json", plan.encode())
     return work
 
 
@@ -254,22 +250,6 @@ def _report(format: str, fields: list[FieldIds], shards: dict[str, list[Shard]])
         "paper": PAPER_COUNTS.get(format),
         "new_cells": {part: round(value, 6) for part, value in share.items()},
     }
-
-
-def _versions() -> dict[str, str]:
-    return {
-        # WHY: by name; the package's lazy names would count as imports of torch.
-        "openfate": import_module("openfate").__version__,
-        "polars": pl.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _at_least(least: int, name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name} must be an integer from {least} up, not {value!r}.")
-    return value
 
 
 # ---- the second pass: ids ------------------------------------------------------------------------
@@ -541,8 +521,7 @@ class _Writer:
         # WHY: zstd at level 1 writes three times as fast as the default for files 2 % larger.
         frame.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
         data = content.getbuffer()
-        with writing(self.out / piece.file) as file:
-            file.write(data)
+        write_whole(self.out / piece.file, data)
         new_cells = sum(int((column >= self.n_observed).sum()) for column in columns[1:])
         clicks, digest = int(columns[0].cast(pl.Int64).sum()), hashlib.sha256(data).hexdigest()
         return Shard(piece.file, len(frame), clicks, new_cells, len(data), digest)

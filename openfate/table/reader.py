@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from openfate.errors import DataFileError, InputError
 from openfate.table.dtypes import as_type, canonical, join_types, named_type, type_of
 from openfate.table.expressions import condition, unknown_name
-from openfate.table.fields import Field, Numeric
+from openfate.table.fields import Field, Knots, Numeric
 from openfate.table.frame import numbers_of, text_of
 from openfate.table.schema import Schema
 
@@ -37,6 +38,7 @@ BATCH_ROWS = 65_536
 _SURVEYED_ROWS = 1_000_000  # the kind of a column is guessed from so many
 _LONGEST = 64 << 20  # bytes of one record; a quote that is never closed would swallow the file
 _PARQUET_ROWS = 1 << 17
+_FOR_KNOTS = 100_000  # numbers of a column, the first ones, among which quantiles are found
 _REFUSALS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
@@ -634,6 +636,7 @@ class _Span:
     high: float = -np.inf
     mean: float = 0.0
     squares: float = 0.0  # sum of squared distances from the mean
+    first: NDArray[np.float64] = dataclass_field(default_factory=lambda: np.empty(0))
 
     def add(self, numbers: pl.Series) -> None:
         """Take more numbers in."""
@@ -641,6 +644,8 @@ class _Span:
         values = values[np.isfinite(values)]
         if not len(values):
             return
+        if len(self.first) < _FOR_KNOTS:
+            self.first = np.append(self.first, values[: _FOR_KNOTS - len(self.first)])
         self.low = min(self.low, float(values.min()))
         self.high = max(self.high, float(values.max()))
         # Chan's rule: exact, and no batch needs to know the mean of the others beforehand.
@@ -653,10 +658,13 @@ class _Span:
 
 
 def _measure(field: Field, spans: Mapping[str, _Span]) -> Field:
-    """The field with the bounds or the scale of its column."""
+    """The field with the bounds, the scale or the knots of its column."""
     span = spans.get(field.name)
     if field.kind != "numeric" or span is None or not span.n:
         return field
+    if field.numeric == "linear":
+        knots = Knots.learn(field, span.first)
+        return field if knots is None else replace(field, knots=tuple(knots.at.tolist()))
     if field.numeric == "value":
         std = (span.squares / span.n) ** 0.5 if span.low < span.high else 1.0
         return field if field.scale else replace(field, scale=(span.mean, std or 1.0))

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from openfate.errors import InputError, suggest
+from openfate.errors import InputError, check_choice, suggest
 from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, read_table
 
@@ -93,8 +93,7 @@ class Schema:
         """
         table, given = read_table(frame), Schema(overrides or ())
         refuse_nameless(table)
-        if numeric not in get_args(Numeric):
-            raise InputError(f'numeric must be "buckets" or "value", not {numeric!r}.')
+        check_choice("numeric", numeric, get_args(Numeric))
         return cls(
             given[name] if name in given else _guess(name, column, numeric)
             for name, column in table.columns.items()
@@ -207,7 +206,7 @@ def guess_kind(name: str, column: pl.Series) -> str:
     >>> guess_kind("age", pl.Series(range(18, 90))), guess_kind("shop_id", pl.Series(range(18, 90)))
     ('numeric', 'categorical')
     """
-    kind = next(kind for kind in reversed(KINDS.values()) if kind.takes(column.dtype))
+    kind = next(kind for kind in reversed(list(KINDS.values())) if kind.takes(column.dtype))
     if kind.name != "numeric" or not (column.dtype.is_integer() or _may_be_integers(column)):
         return kind.name
     return "categorical" if _is_label(name, column) else "numeric"

@@ -2,6 +2,7 @@
 
 from openfate.training.batches import Batch, Batches, array_batches
 from openfate.training.history import History, Step
+from openfate.training.lines import Lines
 from openfate.training.loop import train
 from openfate.training.masking import drop_edges, k_shot, n_fold
 from openfate.training.metrics import StreamingAUC, accuracy, log_loss, probabilities, roc_auc
@@ -15,6 +16,7 @@ __all__ = [
     "Compat",
     "History",
     "LeanAdam",
+    "Lines",
     "RowAdam",
     "Settings",
     "Step",

@@ -11,7 +11,7 @@ in optimizers of the same form, so that one can go on from the other's checkpoin
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
@@ -25,9 +25,10 @@ from openfate.models import FATE, GCN, MLP, GraphSAGE
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Array, Bag, Batch
 from openfate.training.checkpoint import Checkpoint
+from openfate.training.lines import Lines
 from openfate.training.masking import draw_masks, drop_edges
-from openfate.training.metrics import mean_loss
-from openfate.training.optim import Optimizer, RowAdam, make_optimizer
+from openfate.training.metrics import mean_loss, mixture
+from openfate.training.optim import LeanAdam, Optimizer, RowAdam, make_optimizer, rate_at
 from openfate.training.settings import EngineName, Settings
 
 Device = torch.device | str
@@ -83,57 +84,51 @@ def takes_fused(
 
 def fused_obstacle(model: FATE, device: Device, settings: Settings | None = None) -> str | None:
     """Why the fused engine cannot predict with a model, or train with settings; None if it can."""
-    return _device_obstacle(model, device) or _model_obstacle(model) or _settings_obstacle(settings)
+    return next(_obstacles(model, torch.device(device), settings), None)
 
 
-def _device_obstacle(model: FATE, device: Device) -> str | None:
-    at = torch.device(device)
+def _obstacles(model: FATE, at: torch.device, settings: Settings | None) -> Iterator[str]:
+    """What is in the way of the fused engine; each relies on there being none before it."""
     if at.type != "cuda":
-        return f"device={device} is no GPU"
+        yield f"device={at} is no GPU"
     if at.index not in (None, torch.cuda.current_device()) or not model.W.is_cuda:
-        return f"the model is on {model.W.device}, or device={device} is not the current one"
+        yield f"the model is on {model.W.device}, or device={at} is not the current one"
     if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed"
-    return None
-
-
-def _model_obstacle(model: FATE) -> str | None:
+        yield "Triton is not installed"
     if model.W.dtype != torch.float32:
-        return f"the model is in {model.W.dtype}, not in float32"
+        yield f"the model is in {model.W.dtype}, not in float32"
     if model.W.numel() >= 2**31:
-        return f"the embeddings are {model.W.numel()} numbers, not fewer than 2^31"
+        yield f"the embeddings are {model.W.numel()} numbers, not fewer than 2^31"
     net, g = model.backbone, model.extrapolator
     if type(net) is not MLP or len(net.layers) != 3 or len(net.norms) != 2 or net.n_fields:
-        return (
+        yield (
             f"the backbone is {type(net).__name__}, not an MLP of two hidden layers with "
             "batch_norm=True and pool='sum'"
         )
+        return
+    if net.sum_bias is not None:
+        yield "the backbone has activate_sum=True"
     if net.n_outputs != 1:
-        return f"the backbone has {net.n_outputs} outputs, not 1"
+        yield f"the backbone has {net.n_outputs} outputs, not 1"
     hidden = max(len(cast("Tensor", norm.weight)) for norm in net.norms)
     if net.width > MAX_WIDTH or hidden > MAX_HIDDEN:
-        return f"widths {net.width} and {hidden} are not at most {MAX_WIDTH} and {MAX_HIDDEN}"
+        yield f"widths {net.width} and {hidden} are not at most {MAX_WIDTH} and {MAX_HIDDEN}"
     if type(g) is not GraphSAGE or g.n_layers != 2:
-        return f"the extrapolator is {type(g).__name__}, not a GraphSAGE of 2 layers"
-    if g.log_prior is not None:
-        return "the GraphSAGE has prior_rows"
+        yield f"the extrapolator is {type(g).__name__}, not a GraphSAGE of 2 layers"
+    elif g.log_prior is not None:
+        yield "the GraphSAGE has prior_rows"
     if model.recompose != "all":
-        return f"recompose={model.recompose!r}, not 'all'"
-    return None
-
-
-def _settings_obstacle(settings: Settings | None) -> str | None:
+        yield f"recompose={model.recompose!r}, not 'all'"
     if settings is None:
-        return None
+        return
     if settings.masking == "n_fold":
-        return "masking='n_fold' hides features, not fields"
+        yield "masking='n_fold' hides features, not fields"
     if settings.columns_only:
-        return "reading='columns' takes edges out"
+        yield "reading='columns' takes edges out"
     if settings.adam == "lazy":
-        return "adam='lazy' is not dense Adam"
+        yield "adam='lazy' is not dense Adam"
     if settings.cell_dropout or settings.drop_edge_directed or not settings.async_updates:
-        return "it knows no cell_dropout, no drop_edge_directed and no joint updates"
-    return None
+        yield "it knows no cell_dropout, no drop_edge_directed and no joint updates"
 
 
 def check_observed(highest: int, n_observed: int) -> None:
@@ -148,9 +143,10 @@ def check_observed(highest: int, n_observed: int) -> None:
 class Engine:
     """Torch's autograd, for every model and device; a kind of it may compute otherwise.
 
-    Of a table, W is stepped with the backbone, as dense as it is.  In a stream the embeddings of a
-    mini-batch are copied out of W once, stepped in the copy and written back.  `theta` and `omega`
-    are its optimizers; in a stream `table` is that of W, by touched rows.
+    Of a table, W is stepped with the backbone, as dense as it is.  In a stream, and in bags of a
+    table with ``adam="lazy"``, the embeddings of a mini-batch are copied out of W once, stepped in
+    the copy and written back.  `theta` and `omega` are its optimizers; `table` is then that of W,
+    by touched rows.
 
     Parameters
     ----------
@@ -159,6 +155,12 @@ class Engine:
         with seeds of their own.
     field_of
         (D,) the field of each feature of a table.
+    by_rows
+        Whether the mini-batches of a table are bags over the features that they touch.
+    lines
+        The knots of such a table.
+    n_steps
+        Of the whole run over a table, for the schedule of learning rates.
     """
 
     theta: Optimizer
@@ -172,23 +174,32 @@ class Engine:
         device: Device,
         seed: int | None = None,
         field_of: Tensor | None = None,
+        *,
+        by_rows: bool = False,
+        lines: Lines | None = None,
+        n_steps: int | None = None,
     ) -> None:
         self.model, self.settings, self.device = model, settings, torch.device(device)
+        self.is_stream, self.lines, self.n_steps = seed is None, lines, n_steps
         self.mask_rng, self.edge_rng = torch.Generator(), torch.Generator(device)
         self.field_of, self.fixed_masks = field_of, None
         s, g = settings, model.extrapolator
         theta = list(model.backbone.parameters())
-        self.table = None
+        self.table, betas = None, (0.9, s.beta2)
         if seed is None:
             self.table = RowAdam(model.W.detach(), s.lr, mode=s.adam)
         else:
-            theta = [model.W, *theta]
+            if by_rows:
+                own: dict[str, Any] = {"weight_decay": s.weight_decay, "lines": lines}
+                self.table = RowAdam(model.W.detach(), s.lr, mode="lazy", betas=betas, **own)
+            else:
+                theta = [model.W, *theta]
             self.mask_rng.manual_seed(seed)
             self.edge_rng.manual_seed(seed + 1)
             self.fixed_masks = self.draw_masks() if s.masking == "leave_out" else None
         omega = [] if g is None else g.parameters()
-        self.theta = make_optimizer(theta, s.lr, s.optimizer, s.weight_decay)
-        self.omega = make_optimizer(omega, s.lr_extrapolator, s.optimizer, s.weight_decay)
+        self.theta = make_optimizer(theta, s.lr, s.optimizer, s.weight_decay, betas)
+        self.omega = make_optimizer(omega, s.lr_extrapolator, s.optimizer, s.weight_decay, betas)
 
     def prepare(self, ids: Array, y: Array) -> Any:
         """What `learn` takes, of ids (B, d) and labels (B,); may run in another thread."""
@@ -201,10 +212,14 @@ class Engine:
             torch.manual_seed(seeds.dropout)
             self.mask_rng.manual_seed(seeds.masks)
             self.edge_rng.manual_seed(seeds.edges)
-        if table is not None:
+        if table is not None and isinstance(batch, Bag):
+            assert batch.touched is not None
+            table.touch(batch.touched)
+        elif table is not None:
             assert isinstance(batch, Batch)
             check_observed(int(batch.ids[-1]), len(self.model.W))
             table.touch(batch.ids)
+        self._set_rates()
         self.model.train()
         losses = []
         omega.zero_grad()
@@ -231,6 +246,18 @@ class Engine:
         if table is not None:
             table.release()
         return torch.stack(losses).mean()
+
+    def _set_rates(self) -> None:
+        """The learning rates of this step of a table."""
+        s = self.settings
+        if s.schedule == "constant" or self.n_steps is None:
+            return
+        assert isinstance(self.theta, LeanAdam)
+        assert isinstance(self.omega, LeanAdam)
+        rate = rate_at(max(self.theta.steps), self.n_steps)
+        self.theta.lr, self.omega.lr = rate * s.lr, rate * s.lr_extrapolator
+        if self.table is not None:
+            self.table.lr = rate * s.lr
 
     # ---- what a step draws ---------------------------------------------------------------------
 
@@ -260,10 +287,14 @@ class Engine:
             return Edges.of(X)
         return drop_edges(X, rho, self.edge_rng, self.settings.drop_edge_directed)
 
-    def _drop_cells(self, value: Tensor | None, n_cells: int) -> Tensor:
-        """(E,) what each cell counts: its value scaled up, or zero where it is dropped."""
+    def _drop_cells(
+        self, value: Tensor | None, n_cells: int, within: Tensor | None = None
+    ) -> Tensor:
+        """(E,) what each entry counts: its value scaled up, or zero where its cell is dropped."""
         W, p = self.model.W, self.settings.cell_dropout
         kept = torch.rand(n_cells, generator=self.mask_rng) >= p
+        if within is not None:  # the second knot of a cell shares the fate of the first
+            kept = torch.where(within.cpu(), kept.roll(1), kept)
         scale = kept.to(W.device, W.dtype) / (1 - p)
         return scale if value is None else value.to(W.dtype) * scale
 
@@ -304,9 +335,12 @@ class Engine:
         """The loss of rows of a plain network."""
         value = bag.value
         if training and self.settings.cell_dropout:
-            value = self._drop_cells(value, len(bag.ids))
+            value = self._drop_cells(value, len(bag.ids), bag.within)
+        W = self.table.rows if training and self.table is not None else self.model.W
         with self._precision():
-            outputs = self.model.backbone(bag.sums(self.model.W, value))
+            outputs = self.model.backbone(bag.sums(W, value))
+        if not training and outputs.dim() > 2:
+            outputs = mixture(self.settings.loss, full_precision(outputs))
         return self._mean_loss(outputs, bag)
 
     def _precision(self) -> AbstractContextManager[Any]:
@@ -331,8 +365,10 @@ class Engine:
         """All that a run needs to go on, beside the model; the tensors are the live ones."""
         optimizers = {"theta": self.theta, "omega": self.omega}
         found = {name: saved.optimizer_state(each) for name, each in optimizers.items()}
-        if self.table is not None:  # a stream's random numbers begin anew at each batch
-            return {"rows": self.table.state(), **found}
+        if self.table is not None:
+            found["rows"] = self.table.state()
+        if self.is_stream:  # whose random numbers begin anew at each batch
+            return found
         numbers = {"masks": self.mask_rng.get_state(), "edges": self.edge_rng.get_state()}
         if self.device.type == "cuda":
             numbers["cuda"] = torch.cuda.get_rng_state(self.device)
@@ -344,6 +380,7 @@ class Engine:
         saved.load_optimizer(self.omega, saved.part(checkpoint, "omega"))
         if self.table is not None:
             self.table.load_state(saved.part(checkpoint, "rows"))
+        if self.is_stream:
             return
         numbers = {k: v.cpu() for k, v in saved.part(checkpoint, "random").items()}
         self.mask_rng.set_state(numbers["masks"])

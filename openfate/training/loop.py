@@ -42,6 +42,7 @@ def train(
     sample_weight: ArrayLike | None = None,
     validation: LabelledRows | Callable[[], Batches] | None = None,
     field_of: NDArray[np.integer] | None = None,
+    is_knot: NDArray[np.bool_] | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     resume: Checkpoint | None = None,
@@ -76,6 +77,9 @@ def train(
         (D,) the field of each feature of a table, needed by a backbone that sums fields apart.  A
         feature without training rows ends with the mean embedding of its field, or zero, and is
         listed in `History.untrained`.
+    is_knot
+        (D,) whether each feature of a table is a knot between which numbers lie; by default those
+        that share a cell.  See `openfate.training.lines.Lines`.
     seed
         Of masks, DropEdge, Dropout and a table's mini-batches; the model's start is drawn when it
         is made.
@@ -118,10 +122,10 @@ def train(
     of_run = model, settings or Settings(), checked_seed(seed), check_device(device)
     source: TableSource | StreamSource
     if isinstance(X, MultiHot):
-        source = TableSource(*of_run, X, y, sample_weight, field_of, validation)
-    elif any(given is not None for given in (y, sample_weight, field_of)):
+        source = TableSource(*of_run, X, y, sample_weight, field_of, validation, is_knot)
+    elif any(given is not None for given in (y, sample_weight, field_of, is_knot)):
         raise InputError(
-            "y, sample_weight and field_of are of a table: batches hold ids and labels."
+            "y, sample_weight, field_of and is_knot are of a table: batches hold ids and labels."
         )
     else:
         source = StreamSource(*of_run, X, validation)

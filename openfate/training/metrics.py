@@ -69,6 +69,23 @@ def log_loss(logits: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
     return loss if weight is None else weighted_mean(loss.view(logits.shape[:-1]), weight)
 
 
+def mixture(loss: Loss, outputs: Tensor) -> Tensor:
+    """(N, C) the output of members (N, M, C) together: logits of their mean, or mean numbers.
+
+    Examples
+    --------
+    >>> members = torch.tensor([[[0.0], [20.0]]])
+    >>> mixture("log_loss", members).sigmoid().round(decimals=3)
+    tensor([[0.7500]])
+    """
+    if loss in ("squared_error", "absolute_error"):
+        return outputs.mean(1)
+    if loss == "log_loss" and outputs.size(-1) > 1:
+        return outputs.log_softmax(-1).logsumexp(1)
+    yes, no = F.logsigmoid(outputs).logsumexp(1), F.logsigmoid(-outputs).logsumexp(1)
+    return yes - no
+
+
 def weighted_mean(each: Tensor, weight: Tensor | None) -> Tensor:
     """Mean of (N, ...), weighted over its first axis by (N,): sum w l / sum w; a plain one without.
 
@@ -117,29 +134,20 @@ def roc_auc(score: NDArray[np.floating], y: NDArray[np.integer]) -> float:
 
 
 class StreamingAUC:
-    """ROC-AUC and log-loss of scores that come in batches.
-
-    Parameters
-    ----------
-    exact
-        Keep every score, 5 bytes a row; otherwise count them in 2^20 bins, whatever the number of
-        rows.  A bin holds float32 scores that agree in their sign, exponent and 11 more bits; pairs
-        within a bin count half, and `error` bounds what that may have changed.
+    """ROC-AUC and log-loss of scores that come in batches; it keeps every score, 5 bytes a row.
 
     Examples
     --------
     >>> auc = StreamingAUC()
     >>> auc.add(np.array([-1.0, 0.5]), np.array([0, 0]))
     >>> auc.add(np.array([0.25, 2.0]), np.array([1, 1]))
-    >>> auc.value(), auc.error
-    (0.75, 0.0)
+    >>> auc.value()
+    0.75
     """
 
-    def __init__(self, exact: bool = True) -> None:
-        self.exact = exact
+    def __init__(self) -> None:
         self._scores: list[NDArray[np.float32]] = []
         self._labels: list[NDArray[np.bool_]] = []
-        self._counts = np.zeros((2, 0 if exact else 1 << 20), np.int64)  # of negatives, positives
         self._loss, self.n_rows = 0.0, 0
 
     def add(self, logits: NDArray[np.floating], y: NDArray[np.generic]) -> None:
@@ -149,40 +157,15 @@ class StreamingAUC:
         with np.errstate(invalid="ignore"):  # a nan is told by `value`
             self._loss += float(np.logaddexp(0, z).sum())
         self.n_rows += len(score)
-        if self.exact:
-            self._scores.append(score)
-            self._labels.append(positive)
-            return
-        bins = _ordered_bits(score) >> np.uint32(12)
-        for label in (0, 1):
-            self._counts[label] += np.bincount(bins[positive == label], minlength=1 << 20)
+        self._scores.append(score)
+        self._labels.append(positive)
 
     def value(self) -> float:
         """The area so far; nan for one class alone or scores that are nan."""
-        if math.isnan(self._loss):
-            return math.nan
-        if self.exact:
-            scores = np.concatenate([np.empty(0, np.float32), *self._scores])
-            return roc_auc(scores, np.concatenate([np.empty(0, bool), *self._labels]))
-        negative, positive = self._counts
-        pairs = float(negative.sum()) * float(positive.sum())
-        below = np.cumsum(negative) - negative / 2
-        return float(positive @ below) / pairs if pairs else math.nan
-
-    @property
-    def error(self) -> float:
-        """At most how far `value` is from the exact area: half the share of pairs in one bin."""
-        negative, positive = self._counts.astype(np.float64)
-        return float(negative @ positive / max(negative.sum() * positive.sum(), 1) / 2)
+        scores = np.concatenate([np.empty(0, np.float32), *self._scores])
+        return roc_auc(scores, np.concatenate([np.empty(0, bool), *self._labels]))
 
     @property
     def log_loss(self) -> float:
         """The mean log-loss so far."""
         return self._loss / self.n_rows if self.n_rows else math.nan
-
-
-def _ordered_bits(score: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Whole numbers in the order of the scores."""
-    bits = (score + np.float32(0)).view(np.uint32)  # -0 as 0
-    negative = bits >> np.uint32(31) == 1
-    return np.where(negative, ~bits, bits | np.uint32(1 << 31)).astype(np.uint32)

@@ -13,21 +13,25 @@ files; `state` and `load_state` are plain dicts of tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
-from openfate.errors import InputError
+from openfate.errors import InputError, check_choice
+from openfate.training.lines import Lines
 
 AdamMode = Literal["exact", "lazy", "dense"]
 OptimizerName = Literal["adam", "adamw", "sgd"]
 
+_BETAS, _EPS = (0.9, 0.999), 1e-8  # as torch's
 # After so many steps without a gradient a row has arrived: 0.9^200 of a step is 1e-9 of it.
 _SETTLED = 200
 # The series below is cut after the fourth power of eps / sqrt(v) <= 1/40: 1e-8 of the drift.
 _ORDER, _SMALL = 4, 1 / 40
+_UP = 0.05  # the share of a run in which the learning rate rises
 
 
 class RowAdam:
@@ -40,12 +44,16 @@ class RowAdam:
     ----------
     table
         (D, C), changed in place.
-    lr, betas, eps
+    lr
         Adam's.
     mode
         "exact": what dense Adam computes, up to rounding; "lazy": rows that are
         not touched stand still, and so do their moments, as torch's SparseAdam; "dense": torch's
         own Adam over all rows, for comparison.
+    weight_decay
+        Of AdamW, on touched rows; of "lazy" alone.
+    lines
+        Rows that are knots, which are then the first of all that are touched; of "lazy" alone.
 
     Examples
     --------
@@ -64,13 +72,16 @@ class RowAdam:
         table: Tensor,
         lr: float,
         *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
         mode: AdamMode = "exact",
+        betas: tuple[float, float] = _BETAS,
+        weight_decay: float = 0.0,
+        lines: Lines | None = None,
     ) -> None:
-        if mode not in get_args(AdamMode):
-            raise InputError(f"adam={mode!r} is unknown: choose one of {get_args(AdamMode)}.")
-        self.table, self.lr, self.betas, self.eps, self.mode = table, lr, betas, eps, mode
+        check_choice("adam", mode, get_args(AdamMode))
+        if mode != "lazy" and (weight_decay or lines is not None):
+            raise InputError(f"adam={mode!r} has no weight_decay and no lines: choose 'lazy'.")
+        self.weight_decay, self.lines = weight_decay, lines
+        self.table, self.lr, self.betas, self.eps, self.mode = table, lr, betas, _EPS, mode
         self.t = 0  # steps so far
         self.m, self.v = torch.zeros_like(table), torch.zeros_like(table)
         # Steps after which a row last had a gradient, and up to which it was brought forward.
@@ -159,7 +170,15 @@ class RowAdam:
             self.last.index_fill_(0, ids, self.t)
 
     def _fused_step(self, w: Tensor, grad: Tensor, m: Tensor, v: Tensor) -> None:
-        _fused([w.detach()], [grad], [m], [v], [self.t], self.lr, self.betas, self.eps)
+        moved, lines = w.detach(), self.lines
+        if self.weight_decay:
+            moved.mul_(1 - self.lr * self.weight_decay)
+        if lines is None:
+            _fused([moved], [grad], [m], [v], [self.t], self.lr, self.betas)
+            return
+        move = torch.zeros_like(grad)
+        _fused([move], [lines.to_steps_(grad)], [m], [v], [self.t], self.lr, self.betas)
+        moved.add_(lines.to_knots_(move))
 
     def _dense_step(self, grad: Tensor) -> None:
         assert self.ids is not None
@@ -237,6 +256,8 @@ class LeanAdam:
     ----------
     weight_decay
         Of AdamW; None: Adam.
+    betas
+        Adam's.
 
     Examples
     --------
@@ -249,10 +270,14 @@ class LeanAdam:
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], lr: float, weight_decay: float | None = None
+        self,
+        parameters: Iterable[nn.Parameter],
+        lr: float,
+        weight_decay: float | None = None,
+        betas: tuple[float, float] = _BETAS,
     ) -> None:
         self.parameters: list[Tensor] = list(parameters)
-        self.lr, self.weight_decay = float(lr), weight_decay
+        self.lr, self.weight_decay, self.betas = float(lr), weight_decay, betas
         # A tensor that has had no gradient has made no step: each counts its own.
         self.m: list[Tensor] = [torch.zeros_like(p) for p in self.parameters]
         self.v: list[Tensor] = [torch.zeros_like(p) for p in self.parameters]
@@ -274,7 +299,7 @@ class LeanAdam:
         w, m, v = ([tensors[i] for i in at] for tensors in (self.parameters, self.m, self.v))
         grads = [cast("Tensor", p.grad) for p in w]
         steps = [self.steps[i] for i in at]
-        _fused(w, grads, m, v, steps, self.lr, weight_decay=self.weight_decay)
+        _fused(w, grads, m, v, steps, self.lr, self.betas, weight_decay=self.weight_decay)
 
     def state_dict(self) -> dict[str, Any]:
         """As `torch.optim.Adam`'s; the moments are the live ones."""
@@ -297,13 +322,31 @@ Optimizer = LeanAdam | torch.optim.Optimizer
 
 
 def make_optimizer(
-    parameters: Iterable[nn.Parameter], lr: float, name: OptimizerName, weight_decay: float
+    parameters: Iterable[nn.Parameter],
+    lr: float,
+    name: OptimizerName,
+    weight_decay: float,
+    betas: tuple[float, float] = _BETAS,
 ) -> Optimizer:
     """The optimizer of a name, over all of some parameters or none."""
     owned = list(parameters)
     if name == "sgd" and owned:  # torch refuses an empty list
         return torch.optim.SGD(owned, lr)
-    return LeanAdam(owned, lr, weight_decay if name == "adamw" else None)
+    return LeanAdam(owned, lr, weight_decay if name == "adamw" else None, betas)
+
+
+def rate_at(step: int, n_steps: int) -> float:
+    """What the learning rate is multiplied with at a step from 0: up, then down along a cosine.
+
+    Examples
+    --------
+    >>> [round(rate_at(step, 100), 2) for step in (0, 4, 5, 52, 99)]
+    [0.2, 1.0, 1.0, 0.51, 0.01]
+    """
+    n_up = max(1, round(_UP * n_steps))
+    if step < n_up:
+        return (step + 1) / n_up
+    return max(0.01, 0.5 + 0.5 * math.cos(math.pi * (step - n_up) / max(1, n_steps - n_up)))
 
 
 def _fused(
@@ -313,14 +356,13 @@ def _fused(
     v: list[Tensor],
     steps: list[int],
     lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
+    betas: tuple[float, float] = _BETAS,
     weight_decay: float | None = None,
 ) -> None:
     """Step number `steps` of each tensor, by torch's own kernel: one pass over w, g, m and v."""
     counts = {n: torch.tensor(float(n), device=w[0].device) for n in set(steps)}
     # WHY: `torch.optim.adam.adam`, which calls it, takes three times as long on small tensors.
     kernel = torch._fused_adam_ if weight_decay is None else torch._fused_adamw_
-    rates: dict[str, Any] = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps}
+    rates: dict[str, Any] = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": _EPS}
     rates |= {"weight_decay": weight_decay or 0.0, "amsgrad": False, "maximize": False}
     kernel(w, grads, m, v, [], [counts[n] for n in steps], **rates)

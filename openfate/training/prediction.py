@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openfate.errors import InputError
+from openfate.errors import check_choice, check_integer
 from openfate.graph import Edges
 from openfate.models import FATE
 from openfate.training.batches import Batch, Batches, prepare_ahead
@@ -48,10 +48,8 @@ def predict_batches(
     engine
         As `Settings`.
     """
-    if engine not in get_args(EngineName):
-        raise InputError(f"engine={engine!r} is unknown: choose one of {get_args(EngineName)}.")
-    if type(n_ahead) is not int or n_ahead < 0:
-        raise InputError(f"n_ahead={n_ahead!r}: choose an integer from 0 up.")
+    check_choice("engine", engine, get_args(EngineName))
+    check_integer("n_ahead", n_ahead, 0)
     device = check_device(device)
     with closing(make_predictor(model, device, engine, drop_new)) as predictor:
         yield from predictor.logits(batches, n_ahead)

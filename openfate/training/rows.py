@@ -29,6 +29,11 @@ class Rows:
         weight = None if self.weight is None else self.weight[at]
         return Rows(self.X.select_rows(at), self.y[at], weight)
 
+    def cut(self, start: int, end: int) -> Rows:
+        """The rows from `start` to before `end`."""
+        weight = None if self.weight is None else self.weight[start:end]
+        return Rows(self.X.cut(start, end), self.y[start:end], weight)
+
 
 def check_rows(
     model: FATE, loss: Loss, name: str, X: MultiHot, y: ArrayLike, weight: ArrayLike | None = None

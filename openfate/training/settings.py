@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from openfate.errors import InputError
+from openfate.errors import InputError, check_choice, check_integer
 from openfate.training.metrics import Loss
 from openfate.training.optim import AdamMode, OptimizerName
 
@@ -20,11 +20,11 @@ Compat = Literal["paper", "reference"] | None
 EngineName = Literal["auto", "plain", "fused"]
 
 _LEAST = {"n_folds": 2, "n_ahead": 0}  # of the integers; of others 1
-_SHARES = ("drop_edge", "left_out", "cell_dropout")  # numbers up to 1, others up to 1e12
+_SHARES = ("drop_edge", "left_out", "cell_dropout", "beta2")  # numbers up to 1, others up to 1e12
 # What mini-batches of ids must leave at these values: it is of a table in memory.
 _OF_TABLES = {
     **{"batch_size": None, "optimizer": "adam", "loss": "log_loss", "accumulate_backbone": False},
-    **{"overwrite_hidden": False, "redraw_validation": False},
+    **{"overwrite_hidden": False, "redraw_validation": False, "schedule": "constant"},
 }
 
 
@@ -97,9 +97,17 @@ class Settings:
         Epochs, and the two learning rates.
     optimizer, weight_decay
         "adam", "adamw", whose `weight_decay` it is, or plain "sgd".  A stream takes "adam".
+    beta2
+        Adam's, for all but the embeddings of a stream: how slowly squares of gradients are
+        forgotten.
+    schedule
+        Of a table: "constant" learning rates, or "cosine", up in the first twentieth of all steps
+        and down to a hundredth until the last.
     adam
         Of the embeddings in a stream: "exact", "lazy" or "dense", see
-        `openfate.training.optim.RowAdam`.
+        `openfate.training.optim.RowAdam`.  Of a plain network in mini-batches of a table: "lazy"
+        steps the rows that a mini-batch touches, and the knots of numbers along their lines
+        (`openfate.training.lines.Lines`); with the others W is stepped as a whole.
     batch_size
         Rows of a table in a mini-batch; None: all at once.
     validate_every, patience
@@ -142,6 +150,8 @@ class Settings:
     lr_extrapolator: float = 1e-3
     optimizer: OptimizerName = "adam"
     weight_decay: float = 0.0
+    beta2: float = 0.999
+    schedule: Literal["constant", "cosine"] = "constant"
     adam: AdamMode = "exact"
     batch_size: int | None = None
     validate_every: int = 1
@@ -166,19 +176,17 @@ class Settings:
 
     @classmethod
     def plain(cls, **changes: Any) -> Settings:
-        """Of networks without an extrapolator, trained on rows that miss some of their features.
-
-        A row without some of its features is what the network will meet; the defaults were chosen
-        on splits of their own.
+        """Of networks without an extrapolator; the defaults were chosen on tables of their own.
 
         Examples
         --------
-        >>> Settings.plain().cell_dropout
-        0.2
+        >>> Settings.plain().schedule
+        'cosine'
         """
-        usual = {"masking": "none", "cell_dropout": 0.2, "untrained": "zero", "epochs": 100}
-        adam = {"optimizer": "adamw", "lr": 3e-3, "weight_decay": 1e-2, "batch_size": 256}
-        return cls(**{**usual, **adam, "patience": 8, **changes})
+        usual = {"masking": "none", "untrained": "zero", "epochs": 30, "patience": 6}
+        adam = {"optimizer": "adamw", "lr": 4e-3, "weight_decay": 0.1, "beta2": 0.95}
+        rest = {"schedule": "cosine", "adam": "lazy", "batch_size": 256}
+        return cls(**{**usual, **adam, **rest, **changes})
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -189,6 +197,10 @@ class Settings:
             )
         if self.cell_dropout == 1:
             raise InputError("cell_dropout=1: nothing would be left; choose a number below 1.")
+        if self.beta2 == 1:
+            raise InputError("beta2=1: no square would be noted; choose a number below 1.")
+        if self.schedule == "cosine" and self.optimizer == "sgd":
+            raise InputError("schedule='cosine' is of 'adam' and 'adamw': choose one of them.")
         if self.weight_decay and self.optimizer != "adamw":
             raise InputError(
                 f"weight_decay={self.weight_decay!r} is of optimizer='adamw', "
@@ -225,22 +237,21 @@ class Settings:
         >>> Settings().compat("reference").accumulate_backbone
         True
         """
+        if compat is None:
+            return self
+        check_choice("compat", compat, ("paper", "reference"))
         if compat == "paper":
             # Section 2.2 hides initial states; Algorithm 1, taken literally, erases what W learned
             # (mean accuracy .46 instead of .86): `overwrite_hidden` stays an option of its own.
             return replace(self, reading="columns")
-        if compat == "reference":
-            return replace(
-                self,
-                reference_folds=True,
-                drop_edge_directed=True,
-                accumulate_backbone=True,
-                redraw_validation=True,
-                untrained="leave",
-            )
-        if compat is not None:
-            raise InputError(f"compat={compat!r} is unknown: choose 'paper' or 'reference'.")
-        return self
+        return replace(
+            self,
+            reference_folds=True,
+            drop_edge_directed=True,
+            accumulate_backbone=True,
+            redraw_validation=True,
+            untrained="leave",
+        )
 
 
 _KINDS = get_type_hints(Settings)
@@ -249,8 +260,7 @@ _KINDS = get_type_hints(Settings)
 def _check_kind(name: str, value: Any, kind: Any) -> None:
     """Refuse a value that is not of the kind that its annotation tells."""
     if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise InputError(f"{name}={value!r} is unknown: choose one of {get_args(kind)}.")
+        check_choice(name, value, get_args(kind))
     elif kind is bool:
         if not isinstance(value, bool):
             raise InputError(f"{name}={value!r}: choose True or False.")
@@ -260,6 +270,4 @@ def _check_kind(name: str, value: Any, kind: Any) -> None:
         if not number or not 0 <= value <= high:
             raise InputError(f"{name}={value!r}: choose a number from 0 to {high:g}.")
     elif value is not None or NoneType not in get_args(kind):  # None has a meaning in some
-        least = _LEAST.get(name, 1)
-        if type(value) is not int or value < least:
-            raise InputError(f"{name}={value!r}: choose an integer from {least} up.")
+        check_integer(name, value, _LEAST.get(name, 1))

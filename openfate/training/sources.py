@@ -27,6 +27,7 @@ from openfate.training import checkpoint as saved
 from openfate.training.batches import Bag, Batch, Batches, check_pairs, prepare_ahead
 from openfate.training.checkpoint import Checkpoint
 from openfate.training.engine import Engine, Seeds, make_engine
+from openfate.training.lines import Lines
 from openfate.training.metrics import StreamingAUC
 from openfate.training.prediction import make_predictor
 from openfate.training.rows import Rows, check_fields, check_rows
@@ -54,6 +55,7 @@ class TableSource:
         sample_weight: ArrayLike | None,
         field_of: NDArray[np.integer] | None,
         validation: Any,
+        is_knot: NDArray[np.bool_] | None = None,
     ) -> None:
         if settings.engine == "fused":
             raise InputError(
@@ -87,7 +89,18 @@ class TableSource:
         plain = settings.masking == "none" and model.extrapolator is None
         self.in_bags = one_sum and plain and settings.batch_size is not None
         self.whole = self.batch(rows) if settings.batch_size is None else None
-        self.engine = Engine(model, settings, device, seed, self.field_of)
+        self.lines = Lines.of(rows.X, field_of, is_knot) if self.in_bags else None
+        self.by_rows = self.in_bags and settings.adam == "lazy"
+        self.engine = Engine(
+            model,
+            settings,
+            device,
+            seed,
+            self.field_of,
+            by_rows=self.by_rows,
+            lines=self.lines if self.by_rows else None,
+            n_steps=settings.epochs * len(self._cuts()),
+        )
         self.validate: Validate | None = None
         if validation is not None:
             later = check_rows(model, settings.loss, "validation", *validation)
@@ -100,20 +113,26 @@ class TableSource:
 
     def _batches(self) -> Iterator[Batch | Bag]:
         """The mini-batches of an epoch."""
-        n_rows, weight = self.rows.X.n_rows, self.rows.weight
-        order = self.order_rng.permutation(n_rows)
+        # WHY: all rows are put in order once; to cut them up costs next to nothing.
+        rows = self.rows.select(self.order_rng.permutation(self.rows.X.n_rows))
+        for start, end in self._cuts():
+            part = rows.cut(start, end)
+            if part.weight is None or part.weight.any():  # a mean over no weight is not a number
+                yield self._mini_batch(part)
+
+    def _cuts(self) -> list[tuple[int, int]]:
+        """Where each mini-batch of an epoch begins and ends."""
+        n_rows = self.rows.X.n_rows
         starts = list(range(0, n_rows, self.settings.batch_size or n_rows))
         if n_rows - starts[-1] < self.least_rows:
             starts.pop()  # the last is too short: the one before it takes it in
-        for start, end in itertools.pairwise([*starts, n_rows]):
-            at = order[start:end]
-            if weight is None or weight[at].any():  # a mean over no weight is not a number
-                yield self._mini_batch(at)
+        return list(itertools.pairwise([*starts, n_rows]))
 
-    def _mini_batch(self, at: NDArray[np.intp]) -> Batch | Bag:
-        rows = self.rows.select(at)
+    def _mini_batch(self, rows: Rows) -> Batch | Bag:
         if self.in_bags:
-            return self.bag(rows)
+            bag = self.bag(rows).with_lines(rows.X, self.lines)
+            first = np.empty(0, np.int64) if self.lines is None else self.lines.ids
+            return bag.over_touched(rows.X.n_features, first) if self.by_rows else bag
         local, ids = touched_features(rows.X)
         touched = torch.from_numpy(ids.astype(np.int64))
         graph = self._graph(local, touched)

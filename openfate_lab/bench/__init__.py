@@ -1,1 +1,25 @@
-"""Ours beside the peers; torch and numpy alone for the GPU parts."""
+"""Ours beside the peers; torch and numpy alone for the GPU parts.
+
+Names are loaded on first use: what is measured is not imported to be written down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openfate._lazy import lazy_names, read_homes
+
+if TYPE_CHECKING:
+    from openfate_lab.bench.command import bench_sides, describe
+    from openfate_lab.bench.record import check_out, write_result
+    from openfate_lab.bench.scale import bench_scale
+
+__all__ = [
+    "bench_scale",
+    "bench_sides",
+    "check_out",
+    "describe",
+    "write_result",
+]
+
+__getattr__, __dir__ = lazy_names(__name__, read_homes(__file__))

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from openfate.errors import InputError, OpenFATEError
+from openfate_lab.arguments import at_least
 from openfate_lab.bench import record
 from openfate_lab.bench.cases import CASES, Bench, cases_of, milliseconds
 from openfate_lab.bench.epoch import bench_epoch
@@ -51,7 +52,7 @@ def bench_sides(
         "cpu" or "cuda"; cases are made for one of them.
     """
     record.use_device(device)
-    record.check_at_least(1, repeats=repeats, threads=threads)
+    at_least(1, repeats=repeats, threads=threads)
     cases = cases_of(device) if cases is None else cases
     _check_cases(cases, device)
     if find_spec("torch_geometric") is None:

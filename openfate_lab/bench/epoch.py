@@ -23,9 +23,10 @@ from torch.utils.data import DataLoader, Dataset
 from openfate.models import FATE
 from openfate.table import Batch, batches_of
 from openfate.training import Settings, Step, StreamingAUC, predict_batches, train
+from openfate_lab.arguments import at_least
 from openfate_lab.bench.cases import ClickCase
 from openfate_lab.bench.memory import forget_peak
-from openfate_lab.bench.record import about, check_at_least, now, tell, use_device
+from openfate_lab.bench.record import about, now, tell, use_device
 from openfate_lab.data import BLOCK_ROWS, SyntheticStream
 
 
@@ -48,8 +49,8 @@ def bench_epoch(
         Processes that draw rows; as many as there are cores by default.
     """
     use_device(device)
-    check_at_least(2, n_rows=n_rows, batch_rows=batch_rows)
-    check_at_least(1, n_workers=1 if n_workers is None else n_workers)
+    at_least(2, n_rows=n_rows, batch_rows=batch_rows)
+    at_least(1, n_workers=1 if n_workers is None else n_workers)
     if device == "cuda":
         forget_peak()
     log = {"n_rows": 2 * n_rows, "n_features": n_features, "n_days": 2}

@@ -42,9 +42,6 @@ def print_memory(case: str, bench: Bench, side: str, threads: int = 1) -> int:
     """Run a side and print its peak memory; `UNKNOWN` where the system does not tell."""
     torch.set_num_threads(threads)
     big = _case_of(case)
-    if big.device == "cuda":
-        print(_gpu_bytes(big, bench, side))
-        return 0
     # What torch loads on first use is not part of the run.
     _run(big.tiny(), bench, side, 1)
     status = Path("/proc/self/status")

@@ -57,10 +57,8 @@ class UciTwin:
             kept[hidden] = 0
             edge = torch.rand(len(self.row), device=self.y.device) >= 0.5
             row, feature = self.row[edge], self.feature[edge]
-            edges = _both_directions(row, feature)
             states = torch.cat([self.W * kept, self.W.new_zeros(self.n_rows, self.W.size(1))])
-            for conv in self.gnn:
-                states = conv(states, edges)
+            states = _walk(self.gnn, states, row, feature)
             W_hat = self.W * kept + states[: self.n_features] * (1 - kept)
             loss = F.cross_entropy(self.net(self.X @ W_hat), self.y)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -73,9 +71,7 @@ class UciTwin:
         n_rows, n_features = shape
         W = torch.cat([self.W, self.W.new_zeros(n_features - self.n_features, self.W.size(1))])
         states = torch.cat([W, W.new_zeros(n_rows, W.size(1))])
-        edges = _both_directions(row + n_features, feature)
-        for conv in self.gnn:
-            states = conv(states, edges)
+        states = _walk(self.gnn, states, row + n_features, feature)
         W[self.n_features :] = states[self.n_features : n_features]
         # WHY: a dense table, as in training, would have to be made of the later rows first.
         sums = W.new_zeros(n_rows, W.size(1)).index_add_(0, row, W[feature])
@@ -132,9 +128,7 @@ class CtrTwin:
         if drop_edge:
             edge = torch.rand(len(row), device=ids.device) >= drop_edge
             row, feature = row[edge], feature[edge]
-        edges = _both_directions(row, feature)
-        for conv in self.gnn:
-            states = conv(states, edges)
+        states = _walk(self.gnn, states, row, feature)
         out: Tensor = self.net(states[ids].sum(1)).view(-1)
         return out
 
@@ -148,5 +142,9 @@ def click_network(width: int, hidden: Sequence[int], dropout: float) -> nn.Seque
     return nn.Sequential(*layers, nn.Linear(width, 1))
 
 
-def _both_directions(row: Tensor, feature: Tensor) -> Tensor:
-    return torch.stack([torch.cat([row, feature]), torch.cat([feature, row])])
+def _walk(layers: nn.ModuleList, states: Tensor, row: Tensor, feature: Tensor) -> Tensor:
+    """States of all nodes after the layers, over edges in both directions."""
+    edges = torch.stack([torch.cat([row, feature]), torch.cat([feature, row])])
+    for layer in layers:
+        states = layer(states, edges)
+    return states

@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import platform
-import shlex
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import torch
 from openfate.errors import InputError
 from openfate.files import check_place, writing
 from openfate.records import versions
+from openfate_lab.arguments import typed_command
 
 
 def use_device(device: str) -> None:
@@ -32,21 +32,6 @@ def use_device(device: str) -> None:
             raise InputError(f"device {device!r}: there is no GPU that torch can use; choose cpu.")
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
-
-
-def check_at_least(least: int, **numbers: int) -> None:
-    """Refuse numbers below `least`, by their names.
-
-    Examples
-    --------
-    >>> check_at_least(1, batch_rows=0)
-    Traceback (most recent call last):
-        ...
-    openfate.errors.InputError: batch_rows=0: give 1 or more.
-    """
-    for name, number in numbers.items():
-        if number < least:
-            raise InputError(f"{name}={number}: give {least} or more.")
 
 
 def tell(text: str) -> None:
@@ -81,27 +66,12 @@ def about(device: str) -> dict[str, Any]:
         "load_average": round(os.getloadavg()[0], 1),
         "threads": torch.get_num_threads(),
         "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": _commit_of_checkout() or os.environ.get("OPENFATE_COMMIT") or None,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "versions": versions("openfate", "numpy", "torch", "triton", "torch_geometric"),
         "command": typed_command(),
     }
-
-
-def typed_command() -> str:
-    """As it was typed, but without the folders of this machine.
-
-    Through the command line, as a module where that is not installed, or as a script.
-    """
-    program = Path(sys.argv[0])
-    start = ["openfate"]
-    if program.parts[-2:] == ("bench", "__main__.py"):
-        start = ["python", "-m", "openfate_lab.bench"]
-    elif program.suffix == ".py" and not program.is_absolute():
-        start = ["python", str(program)]
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    return shlex.join([*start, *words])
 
 
 def _processor() -> str:
@@ -114,15 +84,8 @@ def _processor() -> str:
     return f"{names[0]} ({platform.machine()})" if names else platform.machine()
 
 
-def _commit() -> str | None:
-    """Of the checkout that this file lies in, with a plus where it was changed.
-
-    Elsewhere what OPENFATE_COMMIT says, for a copy on a machine without git; else None.
-    """
-    return _commit_of_checkout() or os.environ.get("OPENFATE_COMMIT") or None
-
-
 def _commit_of_checkout() -> str | None:
+    """With a plus where it was changed; a copy on a machine without git has OPENFATE_COMMIT."""
     root = Path(__file__).parents[2]
 
     def git(*words: str) -> str:

@@ -11,9 +11,10 @@ from typing import Any, get_args
 import torch
 
 from openfate.errors import InputError
+from openfate_lab.arguments import at_least
 from openfate_lab.bench.cases import Bench, ClickCase, milliseconds
 from openfate_lab.bench.memory import peak_bytes
-from openfate_lab.bench.record import about, check_at_least, megabytes, tell, use_device
+from openfate_lab.bench.record import about, megabytes, tell, use_device
 
 _DEFAULTS = {  # rows, fields, features: the twin's dense embeddings take a CPU seconds for a step
     "cpu": ([1000, 2000, 4000, 6000, 8000, 10_000], [15, 21, 27, 33, 39], 100_000),
@@ -49,8 +50,8 @@ def bench_scale(
     usual_rows, usual_fields, usual_features = _DEFAULTS[device]
     rows, fields = rows or usual_rows, fields or usual_fields
     n_features = usual_features if n_features is None else n_features
-    check_at_least(1, repeats=repeats, threads=threads)
-    check_at_least(2, rows=min(rows))  # BatchNorm's least
+    at_least(1, repeats=repeats, threads=threads)
+    at_least(2, rows=min(rows))  # BatchNorm's least
     if max(fields) * 5 > n_features:
         raise InputError(
             f"n_features={n_features}: for {max(fields)} fields give {max(fields) * 5} or more."

@@ -14,4 +14,4 @@ def add_commands(app: typer.Typer) -> None:
     for command in (research.demo, research.fetch, report.report):
         app.command()(command)
     experiment.add_experiments(app)
-    app.add_typer(bench.bench, name="bench")
+    bench.add_bench(app)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from openfate.cli import Answer, Parameter, make_command, names_in, read_signature
+from openfate.cli import Answer, Parameter, make_command, make_progress, names_in, read_signature
 from openfate.errors import InputError
 from openfate_lab import experiments
+from openfate_lab.arguments import typed_command
 
 if TYPE_CHECKING:
-    from openfate_lab.experiments.runner import Experiment, Outcome
+    from openfate_lab.experiments import Experiment, Outcome
 
 _COMMON = (
     Parameter("data", str | None, None, "Folder of the data [env: OPENFATE_DATA]."),
@@ -56,48 +56,30 @@ def _make_command(name: str) -> Callable[..., None]:
 
 def _run(experiment: Experiment, out: Path, common: dict[str, Any]) -> Outcome:
     """Run it with a bar on stderr; Ctrl-C says what is kept."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as bars
 
-    from openfate_lab.experiments.runner import run
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, TextColumn("{task.description}"), console=Console(stderr=True))
-    task, kept = progress.add_task("starting"), "nothing was written"
-
-    def on_trial(done: int, total: int, last: str) -> None:
-        nonlocal kept
-        kept = f"{done} of {total} trials are done and kept: run it again to go on"
-        progress.start()
-        progress.update(task, completed=done, total=total, description=last)
-
-    def stop() -> None:
-        if progress.live.is_started:  # it is from the first trial on
-            progress.stop()
-
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    command = shlex.join(["openfate", *words])
+    sizes = (bars.BarColumn(), bars.MofNCompleteColumn())
+    times = (bars.TimeElapsedColumn(), bars.TimeRemainingColumn())
+    kept = "nothing was written"
     try:
-        return run(experiment, out, on_trial=on_trial, command=command, **common)
+        with make_progress(*sizes, *times, bars.TextColumn("{task.description}")) as progress:
+            task = progress.add_task("starting", total=None)
+
+            def on_trial(done: int, total: int, last: str) -> None:
+                nonlocal kept
+                kept = f"{done} of {total} trials are done and kept: run it again to go on"
+                progress.update(task, completed=done, total=total, description=last)
+
+            return experiments.run(
+                experiment, out, on_trial=on_trial, command=typed_command(), **common
+            )
     except KeyboardInterrupt:
-        stop()
         print(f"openfate: interrupted; {kept}.", file=sys.stderr)
         raise typer.Exit(130) from None
-    finally:
-        stop()
 
 
 def _describe(outcome: Outcome) -> Iterator[Any]:
-    from openfate_lab.experiments.display import make_tables
-
-    yield from make_tables(outcome.experiment.cells(outcome.content))
+    yield from experiments.make_tables(outcome.experiment.cells(outcome.content))
     yield from outcome.experiment.remarks(outcome.content)
     yield from map(str, outcome.files)
 

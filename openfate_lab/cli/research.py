@@ -19,20 +19,18 @@ def demo(
 ) -> None:
     """The story in a minute, on scikit-learn's digits, ending in a picture."""
     from rich.console import Console
-    from rich.table import Table
 
     if out.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"--out {out}: the picture is a .png, .svg or .pdf file.")
     check_place(out)
     import torch
 
-    from openfate_lab.experiments.demo import METHODS, run_demo
-    from openfate_lab.experiments.display import save_figure
+    from openfate_lab.experiments import DEMO_METHODS, make_tables, run_demo, save_figure
 
     torch.set_num_threads(1)  # WHY: tensors this small only wait for a second thread
-    n_splits = 5
+    n_splits = 3
     with interruptible("nothing was written"), make_progress() as progress:
-        task = progress.add_task("training", total=n_splits * len(METHODS))
+        task = progress.add_task("training", total=n_splits * len(DEMO_METHODS))
 
         def advance(seed: int, method: str) -> None:
             progress.update(task, advance=1, description=f"split {seed + 1}: {method}")
@@ -42,15 +40,13 @@ def demo(
     if as_json:
         print(json.dumps(result))
         return
-    table = Table(title="digits: half of the pixels are known in training, the others appear later")
-    table.add_column("method")
-    table.add_column("test accuracy", justify="right")
-    for row in result["rows"]:
-        table.add_row(METHODS[row["method"]], f"{row['accuracy']:.3f} ± {row['std']:.3f}")
+    known = f"{result['observed']:.0%} of the pixels are known in training"
+    title = f"digits: {known}, the others appear later"
+    scores = {row["method"]: f"{row['accuracy']:.3f} ± {row['std']:.3f}" for row in result["rows"]}
+    cells = [(title, DEMO_METHODS[name], "test accuracy", text) for name, text in scores.items()]
     console = Console()
-    console.print(table)
-    console.print(result["reading"], highlight=False)
-    console.print(f"Picture: {out}", highlight=False)
+    for part in (*make_tables(cells), result["reading"], f"Picture: {out}"):
+        console.print(part, highlight=False)
 
 
 def fetch(

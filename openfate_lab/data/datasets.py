@@ -15,26 +15,28 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from openfate._lazy import LazyDict
 from openfate.errors import DataFileError, InputError, suggest
 from openfate.table import MultiHot
-from openfate_lab.data import log_samples, uci_tables
 from openfate_lab.data.source import Source
 
 # A new data set is one line here, and its source in a file of its own.
-SOURCES: dict[str, Source] = {
-    "digits": uci_tables.DIGITS,
-    "gene": uci_tables.GENE,
-    "protein": uci_tables.PROTEIN,
-    "protein-noleak": uci_tables.PROTEIN_NOLEAK,
-    "robot": uci_tables.ROBOT,
-    "drive": uci_tables.DRIVE,
-    "drive-sample": uci_tables.DRIVE_SAMPLE,
-    "calls": uci_tables.CALLS,
-    "github": uci_tables.GITHUB,
-    "flights": log_samples.FLIGHTS,
-    "criteo-sample": log_samples.CRITEO_SAMPLE,
-    "avazu-sample": log_samples.AVAZU_SAMPLE,
-}
+SOURCES: LazyDict[Source] = LazyDict(
+    {
+        "digits": "openfate_lab.data.uci_tables:DIGITS",
+        "gene": "openfate_lab.data.uci_tables:GENE",
+        "protein": "openfate_lab.data.uci_tables:PROTEIN",
+        "protein-noleak": "openfate_lab.data.uci_tables:PROTEIN_NOLEAK",
+        "robot": "openfate_lab.data.uci_tables:ROBOT",
+        "drive": "openfate_lab.data.uci_tables:DRIVE",
+        "drive-sample": "openfate_lab.data.uci_tables:DRIVE_SAMPLE",
+        "calls": "openfate_lab.data.uci_tables:CALLS",
+        "github": "openfate_lab.data.uci_tables:GITHUB",
+        "flights": "openfate_lab.data.log_samples:FLIGHTS",
+        "criteo-sample": "openfate_lab.data.log_samples:CRITEO_SAMPLE",
+        "avazu-sample": "openfate_lab.data.log_samples:AVAZU_SAMPLE",
+    }
+)
 NAMES = tuple(SOURCES)
 _WIDE = 500  # fields; more of them are one column of lists
 LOGS = tuple(name for name, source in SOURCES.items() if source.in_time)
@@ -64,6 +66,8 @@ class Dataset:
         Of the raw file; of several files, the hash of their hashes.
     time
         (N,) seconds, ascending, of rows in time order; None where order means nothing.
+    raw
+        (N, d) the columns that the features were made of; None where there are none.
     """
 
     name: str
@@ -75,6 +79,7 @@ class Dataset:
     metric: Literal["accuracy", "auc"]
     sha256: str
     time: NDArray[np.float64] | None = None
+    raw: pl.DataFrame | None = None
 
     def to_frame(self, hidden: ArrayLike = ()) -> pl.DataFrame:
         """The rows as columns of lists, one for each field, whose values are the features.
@@ -144,9 +149,8 @@ def load(name: str, data: str | Path | None = None) -> Dataset:
     whole = hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
     sha256 = content.sha256 or whole
     fields, field_of = content.fields, content.field_of
-    return Dataset(
-        name, content.X, y, classes, fields, field_of, source.metric, sha256, content.time
-    )
+    of = (name, content.X, y, classes, fields, field_of, source.metric, sha256)
+    return Dataset(*of, content.time, content.raw)
 
 
 def _classes(

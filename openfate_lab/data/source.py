@@ -35,6 +35,8 @@ class Content:
         (N,) seconds, where rows have a time.
     sha256
         Where the data set has no files.
+    raw
+        (N, d) the columns that the features were made of, where there are any.
     """
 
     X: MultiHot
@@ -43,6 +45,7 @@ class Content:
     field_of: NDArray[np.int32]
     time: NDArray[np.float64] | None = None
     sha256: str | None = None
+    raw: pl.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def encode(
     # PAPER: bucket edges and vocabulary come from all rows, test rows too; missing cells are 0.
     encoder = Encoder(schema or Schema.from_frame(frame), missing="none").fit(frame)
     X = encoder.encode(frame)
-    return Content(X, labels, encoder.fields, encoder.field_of, time, sha256)
+    return Content(X, labels, encoder.fields, encoder.field_of, time, sha256, frame)
 
 
 class Cells:

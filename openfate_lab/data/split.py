@@ -179,13 +179,6 @@ def split_fields(field_of: ArrayLike, observed: float, *, seed: int) -> tuple[Id
     [0, 1, 2, 3, 4]
     """
     field = np.asarray(field_of)
-    if field.ndim != 1:
-        raise InputError(f"field_of must have the shape (features,), not {field.shape}.")
-    if field.size and field.dtype.kind not in "iubUS":
-        raise InputError(
-            f"field_of must be integers or names, not {field.dtype} (the first is "
-            f"{field[0]}); give the number of each feature's field."
-        )
     fields = np.unique(field)
     n_observed = _n_observed("field", len(fields), observed)
     chosen = _generator(seed, _FEATURES).permutation(fields)[:n_observed]

@@ -27,6 +27,9 @@ Floats = NDArray[np.float64]
 BLOCK_ROWS = 1 << 15
 _K, _G, _RANK = 256, 32, 8
 _ZIPF = 1.1
+# The share of the cells of each later day whose value was born after the first day (fields with
+# more values have more of them, as in the logs), the spread of the true logits, the clicks.
+_NEW_SHARE, _LOGIT_STD, _CLICK_RATE = 0.1, 2.0, 0.25
 _SETUP, _BLOCK = 0, 1  # streams of random numbers that never meet
 
 
@@ -52,15 +55,10 @@ class SyntheticStream:
         "criteo", "avazu", or the number of values of each field.
     n_features
         D, about half of it observed (born on the first day), half new (born on a later one).
-    new_share
-        The share of the cells of each later day whose value was born after the first day;
-        fields with more values have more of them, as in the logs.
     n_days
         The first is for training, the second for validation, the others are T1, T2, ...
     affinity
         The standard deviation of u . v_j: how much co-occurrence tells.
-    logit_std, click_rate
-        The spread of the true logits and the share of clicks.
     seed
         The same seed gives the same stream.
 
@@ -91,11 +89,8 @@ class SyntheticStream:
         shape: Literal["criteo", "avazu"] | ArrayLike = "criteo",
         n_features: int = 1_000_000,
         *,
-        new_share: float = 0.1,
         n_days: int = 10,
         affinity: float = 0.5,
-        logit_std: float = 2.0,
-        click_rate: float = 0.25,
         seed: int = 0,
     ) -> None:
         self.n_rows, self.n_days, self.seed = index(n_rows), index(n_days), checked_seed(seed)
@@ -103,24 +98,19 @@ class SyntheticStream:
             raise InputError(
                 f"{n_rows} rows over {n_days} days: give 2 days or more, each with a row."
             )
-        if not 0 <= new_share < 0.5:
-            raise InputError(f"new_share must be from 0 up to 0.5, not {new_share!r}.")
-        if not (0 <= affinity <= 10 and 0 < logit_std <= 100 and 0 < click_rate < 1):
-            raise InputError(
-                f"affinity={affinity}, logit_std={logit_std}, click_rate={click_rate}: choose "
-                "0 to 10, above 0 up to 100, and a share between 0 and 1."
-            )
+        if not 0 <= affinity <= 10:
+            raise InputError(f"affinity={affinity}: choose a number from 0 to 10.")
         cardinality = cardinalities(shape)
         rng = np.random.default_rng([self.seed, _SETUP])
         self.fields = tuple(f"field_{f + 1}" for f in range(len(cardinality)))
         self.parts = ("train", "validation", *(f"T{t}" for t in range(1, self.n_days - 1)))
-        self.new_share = new_shares(cardinality, new_share)  # (d,)
+        self.new_share = new_shares(cardinality, _NEW_SHARE)  # (d,)
         sizes = pool_sizes(cardinality, index(n_features), self.n_days, self.new_share > 0)
         self.n_features = int(sizes.sum())
         self.n_observed = int(sizes[0].sum())
         self._lay_out(sizes, rng)
         self._link(affinity, rng)
-        self._calibrate(logit_std, click_rate, rng)
+        self._calibrate(rng)
 
     # ---- setting up ------------------------------------------------------------------------
 
@@ -170,19 +160,19 @@ class SyntheticStream:
         self._log_p = np.log(np.maximum(p[0], 1e-300)).astype(np.float32)  # (d, K, G)
         self._mean_known = np.einsum("tfkg,fg->tfk", p, known).astype(np.float32)
 
-    def _calibrate(self, logit_std: float, click_rate: float, rng: np.random.Generator) -> None:
+    def _calibrate(self, rng: np.random.Generator) -> None:
         """Scale w and set b, on rows of the first day."""
         self.intercept = 0.0
         ids, _ = self._draw(rng, np.zeros(20_000, np.int64))
         logit = self.w[ids].sum(1)
-        scale = logit_std / float(logit.std())
+        scale = _LOGIT_STD / float(logit.std())
         for name in ("w", "w_known", "_mean_known"):
             setattr(self, name, getattr(self, name) * np.float32(scale))
         low, high = -30.0, 30.0
         for _ in range(50):
             self.intercept = (low + high) / 2
             rate = _sigmoid(logit * scale + self.intercept).mean()
-            low, high = (self.intercept, high) if rate < click_rate else (low, self.intercept)
+            low, high = (self.intercept, high) if rate < _CLICK_RATE else (low, self.intercept)
 
     # ---- drawing rows ----------------------------------------------------------------------
 
@@ -256,16 +246,9 @@ class SyntheticStream:
 
         Parameters
         ----------
-        part
-            One of `parts`.
-        batch_rows
-            B; the last batch may be smaller.
-        seed
-            None keeps the order of the rows.  A seed mixes the blocks and the rows inside each;
-            give another for each epoch.
-        skip_batches
-            Leave out the first batches, as after a kill; the others are what they would be, and
-            blocks before them are not drawn.
+        part, batch_rows, seed, skip_batches
+            As `PreparedData.batches` takes them, with blocks for its shards; blocks of skipped
+            batches are not drawn.
 
         Examples
         --------
@@ -325,21 +308,16 @@ class SyntheticStream:
         """
         known = np.arange(self.n_features) < self.n_observed
         known = known if observed is None else np.asarray(observed, bool)
-        rows, taken, sums = self.rows_of(part), 0, []
-        cells = 0.0
-        for number in range(rows.start // BLOCK_ROWS, -(-rows.stop // BLOCK_ROWS)):
-            if taken >= max_rows:
-                break
-            block, first = self.block(number), number * BLOCK_ROWS
-            inside = slice(max(rows.start - first, 0), rows.stop - first)
-            ids = block.ids[inside][: max_rows - taken]
+        n_rows, sums, cells = min(max_rows, len(self.rows_of(part))), [], 0.0
+        blocks = self.batches(part, BLOCK_ROWS)
+        for first in range(0, n_rows, BLOCK_ROWS):
+            ids = next(blocks)[0][: n_rows - first]
             sums.append(self._scores(ids, known[ids]))
             cells += float((~known[ids]).sum())
-            taken += len(ids)
         scores = {name: np.concatenate([part[name] for part in sums]) for name in sums[0]}
         p = _sigmoid(scores["all"])
         result = {name: _auc(score, p) for name, score in scores.items()}
-        return {**result, "new_cells": cells / (taken * len(self.fields))}
+        return {**result, "new_cells": cells / (n_rows * len(self.fields))}
 
     def _scores(self, ids: NDArray[np.int32], known: NDArray[np.bool_]) -> dict[str, Floats]:
         w, w_known = self.w[ids].astype(float), self.w_known[ids].astype(float)

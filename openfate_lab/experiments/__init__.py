@@ -10,11 +10,19 @@ is the name in small letters, and so is its command.  Names are loaded on first 
 
 from __future__ import annotations
 
-from openfate._lazy import lazy_names
+from typing import TYPE_CHECKING
+
+from openfate._lazy import lazy_names, read_homes
+
+if TYPE_CHECKING:
+    from openfate_lab.experiments.demo import DEMO_METHODS, run_demo
+    from openfate_lab.experiments.display import make_tables, save_figure
+    from openfate_lab.experiments.runner import Experiment, Outcome, run
 
 EXPERIMENTS = (
     "UCI",
     "OpenWorld",
+    "Labels",
     "CTR",
     "Ablation",
     "Generalization",
@@ -22,10 +30,19 @@ EXPERIMENTS = (
     "Map",
 )
 
-__all__ = ["EXPERIMENTS", "Experiment", "Outcome", "run", *EXPERIMENTS]
+__all__ = [
+    "DEMO_METHODS",
+    "EXPERIMENTS",
+    "Experiment",
+    "Outcome",
+    "make_tables",
+    "run",
+    "run_demo",
+    "save_figure",
+    *EXPERIMENTS,
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {f"{__name__}.{name.lower()}": name for name in EXPERIMENTS}
-    | {f"{__name__}.runner": "Experiment Outcome run"},
+    {f"{__name__}.{name.lower()}": name for name in EXPERIMENTS} | read_homes(__file__),
 )

@@ -26,7 +26,7 @@ from openfate.models import FATE
 from openfate.table import MultiHot
 from openfate.training import Compat, Settings, log_loss, n_fold
 from openfate_lab.data import find
-from openfate_lab.experiments.display import COLOURS, Cell, draw_panels, mean_and_spread
+from openfate_lab.experiments.display import COLOURS, Cell, draw_panels, mean_and_spread, rows_by
 from openfate_lab.experiments.runner import (
     Experiment,
     Plan,
@@ -38,65 +38,37 @@ from openfate_lab.experiments.runner import (
 )
 from openfate_lab.experiments.uci import RECORD, TableExperiment
 from openfate_lab.experiments.uci_methods import Trial
+from openfate_lab.report import TABLE3
 
-DATASETS = ("gene", "protein", "robot", "drive", "calls", "github")
 CONTROLS = ("fate", "fate_drop_new")  # of each variant, from one trained model
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs from the full model, and the paper's number for each of `DATASETS`."""
+    """What differs from the full model."""
 
     label: str
-    paper: tuple[float, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
     longer: int = 1  # times the epochs
 
 
 _K_SHOT = {"masking": "k_shot", "unit": "feature", "reading": "mask"}
 
-# PAPER: Table 3, appendix E.2, "Ablation Studies"; mean over five seeds, no spread given.
-# Accuracy, ROC-AUC for github.  Its rows "FATE (ours)" and "n-fold split (n=5)" are one model.
+# Those of the paper's `TABLE3`, and two of ours.
 VARIANTS = {
-    "full": Variant("FATE: n-fold, n = 5", (0.9345, 0.9178, 0.8815, 0.6440, 0.9839, 0.8743)),
-    "no_drop_edge": Variant(
-        "without DropEdge", (0.9226, 0.9031, 0.8062, 0.5261, 0.9760, 0.8688), {"drop_edge": 0.0}
-    ),
-    "joint": Variant(
-        "joint updates", (0.9257, 0.8963, 0.8454, 0.1073, 0.9762, 0.7557), {"async_updates": False}
-    ),
-    "leave_out": Variant(
-        "leave-one-out", (0.8564, 0.6574, 0.7641, 0.4448, 0.9334, 0.8533), {"masking": "leave_out"}
-    ),
-    "n_fold_2": Variant(
-        "n-fold, n = 2", (0.9298, 0.8398, 0.8359, 0.5234, 0.9514, 0.8771), {"n_folds": 2}
-    ),
-    "n_fold_10": Variant(
-        "n-fold, n = 10", (0.8884, 0.8426, 0.8888, 0.5910, 0.9851, 0.8723), {"n_folds": 10}
-    ),
-    "k_shot_1": Variant(
-        "k-shot, 1 draw",
-        (0.9304, 0.8778, 0.8568, 0.5408, 0.9611, 0.8722),
-        {**_K_SHOT, "n_draws": 1},
-    ),
-    "k_shot_5": Variant(
-        "k-shot, 5 draws",
-        (0.9379, 0.9102, 0.8802, 0.6060, 0.9819, 0.8712),
-        {**_K_SHOT, "n_draws": 5},
-    ),
-    "k_shot_10": Variant(
-        "k-shot, 10 draws",
-        (0.9404, 0.9046, 0.8839, 0.5559, 0.9812, 0.8712),
-        {**_K_SHOT, "n_draws": 10},
-    ),
-    # Ours: an epoch of these two has one step, of the full model five; five times the epochs make
-    # the number of steps the same.
-    "leave_out_long": Variant(
-        "leave-one-out, 5 x epochs", changes={"masking": "leave_out"}, longer=5
-    ),
-    "k_shot_1_long": Variant(
-        "k-shot, 1 draw, 5 x epochs", changes={**_K_SHOT, "n_draws": 1}, longer=5
-    ),
+    "full": Variant("FATE: n-fold, n = 5"),
+    "no_drop_edge": Variant("without DropEdge", {"drop_edge": 0.0}),
+    "joint": Variant("joint updates", {"async_updates": False}),
+    "leave_out": Variant("leave-one-out", {"masking": "leave_out"}),
+    "n_fold_2": Variant("n-fold, n = 2", {"n_folds": 2}),
+    "n_fold_10": Variant("n-fold, n = 10", {"n_folds": 10}),
+    "k_shot_1": Variant("k-shot, 1 draw", {**_K_SHOT, "n_draws": 1}),
+    "k_shot_5": Variant("k-shot, 5 draws", {**_K_SHOT, "n_draws": 5}),
+    "k_shot_10": Variant("k-shot, 10 draws", {**_K_SHOT, "n_draws": 10}),
+    # An epoch of these two has one step, of the full model five; five times the epochs make the
+    # number of steps the same.
+    "leave_out_long": Variant("leave-one-out, 5 x epochs", {"masking": "leave_out"}, 5),
+    "k_shot_1_long": Variant("k-shot, 1 draw, 5 x epochs", {**_K_SHOT, "n_draws": 1}, 5),
 }
 
 
@@ -151,7 +123,7 @@ class Ablation(TableExperiment):
 
     def methods_of(self, plan: Plan) -> tuple[str, ...]:
         """Each variant and its control, and the network alone."""
-        known = [name for name in VARIANTS if self.variants != "all" or VARIANTS[name].paper]
+        known = list(TABLE3 if self.variants == "all" else VARIANTS)
         variants = choose("variants", self.variants, known)
         return ("base", *(f"{name}/{method}" for name in variants for method in CONTROLS))
 
@@ -199,11 +171,13 @@ class Ablation(TableExperiment):
     def figure(self, content: Record, records: Sequence[Record]) -> Figure | None:
         """One panel a data set and share."""
         title = f"Table 3 of the paper, {self.folder}"
-        return draw_panels(_by_panel(content["rows"]), _panel, size=(5.0, 3.4), title=title)
+        return draw_panels(
+            rows_by(content["rows"], "dataset", "observed"), _panel, size=(5.0, 3.4), title=title
+        )
 
     def cells(self, content: Record) -> Iterator[Cell]:
         """One table a data set and share: ours, its control and the paper's."""
-        for own in _by_panel(content["rows"]):
+        for own in rows_by(content["rows"], "dataset", "observed"):
             about = f"{own[0]['dataset']}, {own[0]['observed']:.0%} observed: {own[0]['metric']}"
             spread = " ± spread over trials" if any(row["n_trials"] > 1 for row in own) else ""
             cells = {(row["variant"], row["method"]): mean_and_spread(row) for row in own}
@@ -280,8 +254,7 @@ def variant_rows(lines: Sequence[Record]) -> list[Record]:
 def papers_number(dataset: str, variant: str) -> float | None:
     """What Table 3 has for a cell; for drive-sample, what it has for the whole of drive."""
     name = "drive" if dataset == "drive-sample" else dataset
-    paper = VARIANTS[variant].paper if variant in VARIANTS else ()
-    return paper[DATASETS.index(name)] if paper and name in DATASETS else None
+    return TABLE3.get(variant, {}).get(name)
 
 
 def differences(lines: Sequence[Record]) -> list[Record]:
@@ -315,14 +288,6 @@ def notes(rows: Sequence[Record]) -> list[str]:
     if any(row["dataset"] == "drive-sample" for row in rows):
         said.append("drive-sample is 2,200 of the 58,509 rows of drive; the paper's is all of it.")
     return said
-
-
-def _by_panel(rows: Sequence[Record]) -> list[list[Record]]:
-    """Rows by data set and share."""
-    panels: dict[Any, list[Record]] = {}
-    for row in rows:
-        panels.setdefault((row["dataset"], row["observed"]), []).append(row)
-    return list(panels.values())
 
 
 def _panel(axis: Axes, own: Sequence[Record]) -> None:

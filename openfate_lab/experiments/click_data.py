@@ -16,14 +16,13 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError
 from openfate.table import PreparedData
 from openfate.training import Batches, array_batches
 from openfate_lab.data import DAY, SyntheticStream, load
@@ -91,12 +90,8 @@ class PreparedClicks:
         self.name, self.data = name, PreparedData(folder)
         self.n_fields, self.parts = len(self.data.fields), self.data.parts
         self.n_observed, self.n_features = self.data.n_observed, self.data.n_features
+        self.field_of = self.data.field_of
         self.sha256 = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
-
-    @cached_property
-    def field_of(self) -> NDArray[np.int32]:
-        """(D',) the field of each feature."""
-        return self.data.field_of
 
     def epochs(self, batch_rows: int, seed: int) -> Callable[[int], Batches]:
         """The mini-batches of training, shuffled, as a function of the epoch."""
@@ -133,8 +128,6 @@ def load_clicks(name: str, data: str | None = None, synthetic: Synthetic | None 
                 f"--out {folder}` on the raw log, which is yours to download."
             )
         return PreparedClicks(name, folder)
-    if name not in NAMES:
-        raise InputError(f"unknown log {name!r}: choose from {', '.join(NAMES)}.")
     return _read(name, data)
 
 

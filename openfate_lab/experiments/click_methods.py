@@ -28,9 +28,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from openfate.errors import OpenFATEError
-from openfate.models import DCN, FATE, MLP, Backbone, DeepFM, GraphSAGE, WideDeep
-from openfate.openworld import Evidence, Floats, Pooling, row_losses, score
+from openfate.models import FATE, Backbone, GraphSAGE, make_backbone
+from openfate.openworld import (
+    Evidence,
+    Floats,
+    Labelled,
+    Mixture,
+    Pooling,
+    row_losses,
+    score,
+)
 from openfate.table import MultiHot
 from openfate.training import Batches, Settings, StreamingAUC, predict_batches, train
 from openfate_lab.experiments.click_baselines import buckets, pooled_logits
@@ -53,7 +60,6 @@ WIDTH = 10  # PAPER: embeddings of 10
 OOV_SHARES = (0.02, 0.1, 0.3)
 STRENGTHS = (0.1, 0.25, 0.5, 1.0, 2.0)
 ALPHAS = (5.0, 20.0, 100.0, 500.0)
-LABEL_ALPHAS = (5.0, 20.0, 100.0, 500.0)
 
 
 @dataclass(frozen=True)
@@ -77,20 +83,8 @@ class ClickTrial:
     # ---- training ------------------------------------------------------------------------------
 
     def _backbone(self) -> Backbone:
-        s = self.settings
-        options: dict[str, Any] = {"batch_norm": True, "dropout": s.dropout}
-        if self.backbone == "nn":
-            return MLP(WIDTH, 1, s.hidden, **options)
-        kinds: dict[str, Callable[..., Backbone]] = {
-            "deepfm": DeepFM,
-            "widedeep": WideDeep,
-            "dcn": DCN,
-        }
-        return kinds[self.backbone](WIDTH, 1, s.hidden, **options)
-
-    def _extrapolator(self, width: int) -> GraphSAGE:
-        s = self.settings
-        return GraphSAGE(width, normalize=s.normalize, prior_rows=s.prior_rows)
+        s, name = self.settings, "mlp" if self.backbone == "nn" else self.backbone
+        return make_backbone(name, WIDTH, 1, hidden=s.hidden, batch_norm=True, dropout=s.dropout)
 
     def _fit(
         self,
@@ -106,8 +100,10 @@ class ClickTrial:
         for lr in lrs or self.settings.lrs:
             torch.manual_seed(self.seed)
             backbone = self._backbone()
-            g = self._extrapolator(backbone.width) if extrapolator else None
-            model = FATE(n_features, backbone, g, recompose=self.settings.recompose)
+            s, g = self.settings, None
+            if extrapolator:
+                g = GraphSAGE(backbone.width, normalize=s.normalize, prior_rows=s.prior_rows)
+            model = FATE(n_features, backbone, g, recompose=s.recompose)
             history = train(
                 model,
                 epochs,
@@ -243,17 +239,21 @@ class ClickTrial:
 
     def evidence(self) -> tuple[dict[str, Floats], dict[str, Any]]:
         """Base, moved by what the rows of the same part say of its new features."""
-        P = {part: self._with_evidence(part, None) for part in self.test_parts}
+        P = {part: self._with_evidence(part) for part in self.test_parts}
         return _logits(P), {**self.base_fit.about, "pooling": _used(self.unlabelled)}
 
     def late_labels(self) -> tuple[dict[str, Floats], dict[str, Any]]:
-        """Evidence, and the labels of the parts before."""
-        P, state = {}, Evidence(2)
+        """Evidence, and corrections learned from the labels of the parts before."""
+        mixture = Mixture(2, "binary", trusts_evidence=self.unlabelled.strength > 0)
+        P = {}
         for before, part in itertools.pairwise(("validation", *self.test_parts)):
-            X, P0, y = self._base_rows(before)
-            state.add_labelled(X, P0, y)
-            P[part] = self._with_evidence(part, state)
-        used = {"pooling": _used(self.unlabelled), "labels": _label_use(self.labelled)}
+            X, P0, moved, y = self._every_row(before)
+            rows = Labelled(X, P0, moved, y, np.ones(len(y)), np.ones(len(y), dtype=bool))
+            for block in mixture.blocks(len(y)):
+                mixture.learn(rows.select(np.arange(len(y))[block]))
+            X, P0, moved, _ = self._every_row(part)
+            P[part] = mixture.predict(X, P0, moved)
+        used = {"pooling": _used(self.unlabelled), "weights": mixture.describe()}
         return _logits(P), {**self.base_fit.about, **used}
 
     # ---- evidence ------------------------------------------------------------------------------
@@ -273,33 +273,29 @@ class ClickTrial:
             y.append(labels.astype(np.int64))
         return MultiHot.stack(X), np.concatenate(P0), np.concatenate(y)
 
-    def _with_evidence(self, part: str, labels: Evidence | None) -> Floats:
+    def _every_row(self, part: str) -> tuple[MultiHot, Floats, Floats, NDArray[np.int64]]:
+        """All features (N, D'), predictions without and with evidence, and labels of a part."""
+        ids = np.concatenate([np.asarray(table) for table, _ in self._batches(part)])
+        rows, width = ids.shape
+        X = MultiHot(
+            np.arange(rows + 1) * width, ids.astype(np.int32).ravel(), self.clicks.n_features
+        )
+        _, P0, y = self._base_rows(part)
+        return X, P0, self._with_evidence(part), y
+
+    def _with_evidence(self, part: str) -> Floats:
         X, P0, _ = self._base_rows(part)
-        state = Evidence(2).add(X, P0)
-        P = score(state, X, P0, self.unlabelled, own=True)
-        return P if labels is None else score(labels, X, P, self.labelled)
+        return score(Evidence(2).add(X, P0), X, P0, self.unlabelled, own=True)
 
     @cached_property
     def unlabelled(self) -> Pooling:
         """How evidence is weighed: the best log-loss of validation, none being a candidate."""
         X, P0, y = self._base_rows("validation")
         state = Evidence(2).add(X, P0)
-        candidates = [Pooling(strength=0.0, label_strength=0.0)]
+        candidates = [Pooling(strength=0.0)]
         for strength, alpha in itertools.product(STRENGTHS, ALPHAS):
-            candidates.append(Pooling(strength=strength, alpha=alpha, label_strength=0.0))
+            candidates.append(Pooling(strength=strength, alpha=alpha))
         return min(candidates, key=lambda c: row_losses(score(state, X, P0, c, own=True), y).mean())
-
-    @cached_property
-    def labelled(self) -> Pooling:
-        """How late labels are weighed: those of validation's first half, on its second."""
-        X, P0, y = self._base_rows("validation")
-        half = len(y) // 2
-        first, second = np.arange(half), np.arange(half, len(y))
-        state = Evidence(2).add_labelled(X.select_rows(first), P0[first], y[first])
-        rows, P0, y = X.select_rows(second), P0[second], y[second]
-        candidates = [Pooling(strength=0.0, label_strength=0.0)]
-        candidates += [Pooling(strength=0.0, label_alpha=alpha) for alpha in LABEL_ALPHAS]
-        return min(candidates, key=lambda c: row_losses(score(state, rows, P0, c), y).mean())
 
     # ---- the record ----------------------------------------------------------------------------
 
@@ -327,11 +323,6 @@ class ClickTrial:
             if part in self.test_parts:
                 overall.add(z, y)
             splits[part] = {"auc": here.value(), "log_loss": here.log_loss, "rows": len(y)}
-        if not np.isfinite(overall.value()):
-            raise OpenFATEError(
-                f"{method} has no AUC on the test parts of {self.clicks.name}: they hold one class "
-                "alone, or its predictions are not numbers."
-            )
         return {
             "metric": "auc",
             "score": overall.value(),
@@ -351,7 +342,3 @@ def _logits(P: dict[str, Floats]) -> dict[str, Floats]:
 
 def _used(pooling: Pooling) -> dict[str, float] | None:
     return {"strength": pooling.strength, "alpha": pooling.alpha} if pooling.strength else None
-
-
-def _label_use(pooling: Pooling) -> dict[str, float] | None:
-    return {"alpha": pooling.label_alpha} if pooling.label_strength else None

@@ -17,6 +17,7 @@ import polars as pl
 
 from openfate.errors import InputError
 from openfate.records import Between, Shape
+from openfate_lab.arguments import at_least
 from openfate_lab.experiments.click_data import (
     NAMES,
     THRESHOLD,
@@ -26,14 +27,13 @@ from openfate_lab.experiments.click_data import (
 )
 from openfate_lab.experiments.click_methods import BACKBONES, METHODS, ClickTrial
 from openfate_lab.experiments.click_settings import ClickSettings
-from openfate_lab.experiments.display import Cell, mark_best
+from openfate_lab.experiments.display import Cell, mark_best, rows_by
 from openfate_lab.experiments.runner import (
     RECORD,
     RESULT,
     Experiment,
     Plan,
     Record,
-    at_least,
     choose,
     summarise,
 )
@@ -81,9 +81,7 @@ def record_shape(record: Any) -> Shape:
     }
 
 
-@lru_cache(maxsize=1)
-def _load(name: str, data: str | None, synthetic: Synthetic) -> Clicks:
-    return load_clicks(name, data, synthetic)
+_load = lru_cache(maxsize=1)(load_clicks)
 
 
 @dataclass(frozen=True)
@@ -242,8 +240,8 @@ class CTR(Experiment):
     def cells(self, content: Record) -> Iterator[Cell]:
         """The paper's table 1: a table a log and backbone, methods down, test splits across."""
         rows = [row for row in content["rows"] if row["metric"] == "auc"]
-        for key in dict.fromkeys(tuple(row[name] for name in KEYS) for row in rows):
-            group = [row for row in rows if tuple(row[name] for name in KEYS) == key]
+        for group in rows_by(rows, *KEYS):
+            key = tuple(group[0][name] for name in KEYS)
             title = f"{', '.join(key)}: ROC-AUC, mean over {group[0]['n_trials']} seeds"
             means = {(row["method"], row["split"]): row["mean"] for row in group}
             splits = sorted(

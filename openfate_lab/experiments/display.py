@@ -30,6 +30,20 @@ COLOURS = {
 }
 
 
+def rows_by(rows: Iterable[Row], *keys: str) -> list[list[Row]]:
+    """Rows in groups that agree in `keys`, in order of appearance.
+
+    Examples
+    --------
+    >>> [len(group) for group in rows_by([{"a": 1}, {"a": 2}, {"a": 1}], "a")]
+    [2, 1]
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return list(groups.values())
+
+
 # ---- tables --------------------------------------------------------------------------------------
 
 
@@ -50,8 +64,7 @@ def make_tables(cells: Iterable[Cell]) -> Iterator[Table]:
 
 def score_cells(rows: Sequence[Row]) -> Iterable[Cell]:
     """One table a data set: methods down, shares of observed features across, the best in bold."""
-    for dataset in dict.fromkeys(row["dataset"] for row in rows):
-        own = [row for row in rows if row["dataset"] == dataset]
+    for own in rows_by(rows, "dataset"):
         several = any(row["n_trials"] > 1 for row in own)
         over = "mean ± standard deviation over trials" if several else "one trial"
         for row in sorted(own, key=lambda row: float(row["observed"] or 0)):
@@ -59,7 +72,7 @@ def score_cells(rows: Sequence[Row]) -> Iterable[Cell]:
             column = f"{row['observed']:.0%} observed" if row["observed"] else "stream"
             best = max(r["mean"] for r in own if r["observed"] == row["observed"])
             text = mark_best(mean_and_spread(row), row["mean"] == best)
-            yield f"{dataset}: {row['metric']}, {over}", row["method"], column, text
+            yield f"{row['dataset']}: {row['metric']}, {over}", row["method"], column, text
 
 
 def mark_best(text: str, is_best: bool) -> str:

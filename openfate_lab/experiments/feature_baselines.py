@@ -50,7 +50,7 @@ def pooling(W: Tensor, graph: Bipartite, binary: bool = False) -> Tensor:
     n_new = graph.n_features - len(W)
     if binary:
         together = (cooccurrence(graph, len(W)) > 0).to(W.dtype)
-        return torch.cat([W, _weighted_mean(together, W)])
+        return torch.cat([W, together @ W / together.sum(1, keepdim=True).clamp(min=1)])
     known = torch.cat([torch.ones_like(W[:, :1]), W.new_zeros(n_new, 1)])
     padded = torch.cat([W, W.new_zeros(n_new, W.size(1))])
     n_known = features_to_rows(graph.without_values(), known)  # (N, 1) observed in each row
@@ -100,7 +100,3 @@ def cooccurrence(graph: Bipartite, n_observed: int) -> Tensor:
         has = features_to_rows(graph, one_hot.to(graph.row_degree.device))  # (N, chunk)
         columns.append(rows_to_features(graph, has)[n_observed:])
     return torch.cat(columns, 1)
-
-
-def _weighted_mean(weight: Tensor, W: Tensor) -> Tensor:
-    return weight @ W / weight.sum(1, keepdim=True).clamp(min=1)

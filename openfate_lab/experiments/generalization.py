@@ -25,7 +25,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
@@ -40,13 +39,15 @@ from openfate.graph import Bipartite, Edges
 from openfate.models import FATE
 from openfate.table import MultiHot
 from openfate.training import accuracy, k_shot, log_loss, n_fold, probabilities
+from openfate_lab.arguments import at_least
 from openfate_lab.data import Dataset, Split
 from openfate_lab.experiments import runner, uci
 from openfate_lab.experiments.display import Cell, draw_panels
-from openfate_lab.experiments.runner import Plan, Record, at_least, choose, summarise
+from openfate_lab.experiments.runner import Plan, Record, choose, summarise
 from openfate_lab.experiments.theory import generalization_report, train_theory_model
 from openfate_lab.experiments.uci import TableExperiment
 from openfate_lab.experiments.uci_methods import Trial, make_split
+from openfate_lab.report import difference
 
 GAPS = {"rows": "test_hidden", "features": "train_new", "both": "test_new"}  # beyond train_hidden
 CELLS = ("train_hidden", "test_hidden", "train_new", "test_new")
@@ -166,7 +167,7 @@ class Generalization(TableExperiment):
 
     def measure(self, method: str, trial: Trial, model: FATE) -> Record:
         """The risks of a trained model in the four cells."""
-        fields = _fields(trial)
+        fields = torch.from_numpy(trial.field_of.astype(np.int64))
         unit_of = fields if method.startswith("k_shot") else torch.arange(len(fields))
         generator = torch.Generator().manual_seed(trial.seed + 1)
         observed = unit_of[: trial.n_observed]
@@ -325,29 +326,9 @@ def risks(
     }
 
 
-def _fields(trial: Trial) -> Tensor:
-    return torch.from_numpy(trial.field_of.astype(np.int64))
-
-
 # ---- summary -------------------------------------------------------------------------------------
 
 COLOURS = {"rows": "#1f77b4", "features": "#d62728", "both": "#111111"}
-
-
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Mean, and the ends of its 95 % interval by Student's t.
-
-    Examples
-    --------
-    >>> [round(end, 2) for end in interval([1.0, 2.0, 3.0])]
-    [2.0, -0.48, 4.48]
-    """
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, mean, mean
-    t = import_module("scipy.stats").t.ppf(0.975, len(values) - 1)
-    half = float(t * np.std(values, ddof=1) / len(values) ** 0.5)
-    return mean, mean - half, mean + half
 
 
 def gap_rows(records: Sequence[Record]) -> list[Record]:
@@ -372,7 +353,8 @@ def gap_rows(records: Sequence[Record]) -> list[Record]:
     firsts = [pl.col(name).first() for name in ("observed", "method", "units", "hidden_share")]
     rows = summarise(lines, by, *firsts, pl.col("level").mean(), pl.col("score").alias("values"))
     for row in rows:
-        _, row["low"], row["high"] = interval(row.pop("values"))
+        found = difference(row.pop("values"))
+        row["low"], row["high"] = found.interval if found.n > 1 else (found.mean, found.mean)
     return rows
 
 

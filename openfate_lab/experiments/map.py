@@ -37,10 +37,11 @@ from sklearn.preprocessing import StandardScaler
 
 from openfate.records import Shape
 from openfate.training import Compat, roc_auc
+from openfate_lab.arguments import at_least
 from openfate_lab.experiments import runner, uci
 from openfate_lab.experiments.display import Cell, draw_panels
 from openfate_lab.experiments.feature_baselines import average, knn, pooling
-from openfate_lab.experiments.runner import ROW, Plan, Record, at_least, summarise
+from openfate_lab.experiments.runner import ROW, Plan, Record, summarise
 from openfate_lab.experiments.uci import TableExperiment
 from openfate_lab.experiments.uci_methods import Trial
 

@@ -18,16 +18,14 @@ from matplotlib.figure import Figure
 
 from openfate.errors import InputError
 from openfate_lab.data import LOGS
-from openfate_lab.experiments import runner
-from openfate_lab.experiments.display import draw_panels
+from openfate_lab.experiments.display import draw_panels, rows_by
 from openfate_lab.experiments.openworld_methods import METHODS, N_DRAWS, OpenTrial
 from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, scores
 from openfate_lab.experiments.streaming import Streams
-from openfate_lab.experiments.uci import TableExperiment, load_once
+from openfate_lab.experiments.uci import TableExperiment
 from openfate_lab.experiments.uci_methods import Novelty
 from openfate_lab.experiments.wrapped_models import BASES, ROUNDS
 
-RECORD = {**runner.RECORD, "observed": float, "seed": int}
 TOLERANCE = 0.003  # a mean that is lower by less is called noise, like two standard errors
 
 
@@ -43,7 +41,8 @@ class OpenWorld(TableExperiment):
         Shares of observed features.
     methods
         all, or some of: lightgbm_drop, lightgbm_evidence, lightgbm_oracle, the same of catboost and
-        logistic, fate, fate_auto, fate_auto_drop; for logs: drop, evidence, late_labels.
+        logistic, fate, fate_auto, fate_auto_drop; for logs: drop, evidence,
+        late_labels, retrain.
     trials
         Seeds 0 .. trials - 1.
     novelty
@@ -56,7 +55,6 @@ class OpenWorld(TableExperiment):
         Logs: a feature of fewer training rows counts as new.
     """
 
-    record_shape = RECORD
     printed = ("rows", "gap_closed")
     known = METHODS
     datasets: tuple[str, ...] = ("gene", "calls", "github", "protein-noleak", "robot")
@@ -89,14 +87,8 @@ class OpenWorld(TableExperiment):
 
     def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
-        return {
-            "dataset": plan.dataset,
-            "observed": plan.observed,
-            "seed": plan.seed,
-            "novelty": self.novelty,
-            "settings": {"estimators": "public", "n_draws": N_DRAWS, "boosting_rounds": ROUNDS},
-            "data_sha256": load_once(plan.dataset, plan.data).sha256,
-        }
+        settings = {"estimators": "public", "n_draws": N_DRAWS, "boosting_rounds": ROUNDS}
+        return super().header(plan) | {"settings": settings}
 
     def restore(self, plan: Plan, record: Record) -> Record:
         """As it is: its settings are of another kind."""
@@ -206,8 +198,7 @@ def gap_plot(cells: Sequence[Record], pooled: Sequence[Record]) -> Figure:
     A gap below half a point is left open: its share would be noise over noise.
     """
     panels = [
-        ([cell for cell in cells if cell["base"] == base], [p for p in pooled if p["base"] == base])
-        for base in dict.fromkeys(cell["base"] for cell in cells)
+        (own, [p for p in pooled if p["base"] == own[0]["base"]]) for own in rows_by(cells, "base")
     ]
     return draw_panels(panels, _gap_panel, columns=1, size=(9.0, 3.4))
 

@@ -23,7 +23,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate import FATEClassifier, OpenWorldClassifier
-from openfate.errors import OpenFATEError
 from openfate.estimators import task_scores
 from openfate.openworld import Pooling
 from openfate_lab.data import Dataset, Split
@@ -91,11 +90,6 @@ class OpenTrial:
         seconds += time.perf_counter() - started
         scores = task_scores(P, self.dataset.y[self.split.test], estimator.bank_.task)
         metric = self.dataset.metric
-        if not np.isfinite(scores[metric]):
-            raise OpenFATEError(
-                f"{method} has no {metric} on the {len(self.test)} test rows of "
-                f"{self.dataset.name}, seed {self.seed}: they hold one class alone."
-            )
         decision = estimator.bank_.meta.get("decision")
         extra = {"decision": decision} if decision and use == "use" else {}
         return {

@@ -9,6 +9,7 @@ loses at most the method that was running.
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -31,6 +32,7 @@ from matplotlib.figure import Figure
 from openfate.errors import InputError, OpenFATEError, suggest
 from openfate.files import hold_folder, writing
 from openfate.records import Between, Shape, read_record, versions
+from openfate_lab.arguments import at_least
 from openfate_lab.experiments.display import Cell, save_figure
 
 Job = TypeVar("Job")
@@ -166,7 +168,13 @@ class Plan:
         """Add the results that a record does not have yet, writing it after each."""
         for method in self.methods:
             if method not in record["results"]:
-                record["results"][method] = result(method)
+                found = record["results"][method] = result(method)
+                if not math.isfinite(found["score"]):
+                    raise OpenFATEError(
+                        f"{method} has no {found['metric']} on the test rows of {self.dataset}, "
+                        f"seed {self.seed}: they hold one class alone, or its predictions are not "
+                        "numbers."
+                    )
                 write_json(self.path, record)
         return record
 
@@ -324,21 +332,6 @@ def choose(
                 f"(choose from {', '.join(known)})"
             )
     return names
-
-
-def at_least(least: float, **numbers: float) -> None:
-    """Refuse numbers below `least`, by the names of their arguments.
-
-    Examples
-    --------
-    >>> at_least(1, trials=0)
-    Traceback (most recent call last):
-        ...
-    openfate.errors.InputError: trials=0: choose a number from 1 up.
-    """
-    for name, number in numbers.items():
-        if not number >= least:
-            raise InputError(f"{name}={number}: choose a number from {least:g} up.")
 
 
 # ---- records -------------------------------------------------------------------------------------

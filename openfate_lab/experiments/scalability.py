@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from openfate.errors import DataFileError
 from openfate.records import Between, read_record
-from openfate_lab.bench import scale
+from openfate_lab.bench import bench_scale
 from openfate_lab.experiments.display import draw_panels
 from openfate_lab.experiments.runner import Experiment
 
@@ -63,7 +63,7 @@ class Scalability(Experiment):
     def summary(self, records: Sequence[Row], methods: Sequence[str] = ()) -> Row:
         """Lines, and what they were fitted to."""
         if self.measured is None:
-            measured = scale.bench_scale()
+            measured = bench_scale()
         else:
             measured = read_measured(Path(self.measured))
         keys = ("device", "machine", "threads", "load_average", "commit", "date", "torch", "python")

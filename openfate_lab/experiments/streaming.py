@@ -6,7 +6,8 @@ of the wrapped model; what follows streams, chunk by chunk: predict, then observ
 
     drop          the fitted model, new features ignored
     evidence      what the new features' earlier rows were predicted as, one round of pooling
-    late_labels   evidence, and what happened to the new features' labelled rows
+    late_labels   the same, which observes labels when they come (`observe`)
+    retrain       the wrapped model trained again on all labelled rows, every fifth chunk
 
 A feature with fewer than `min_rows` training rows counts as new: a model learns nothing from it.
 """
@@ -17,25 +18,28 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from sklearn.base import clone
 
 from openfate import OpenWorldClassifier
 from openfate.errors import InputError
 from openfate.estimators import task_scores
-from openfate.openworld import Floats
+from openfate.openworld import Floats, Pooling
 from openfate.training import roc_auc
-from openfate_lab.data import DAY, Dataset, load
+from openfate_lab.arguments import at_least
+from openfate_lab.data import DAY, Dataset
 from openfate_lab.experiments import runner
 from openfate_lab.experiments.display import Cell, score_cells
-from openfate_lab.experiments.runner import Experiment, Plan, Record, at_least, choose
+from openfate_lab.experiments.runner import Experiment, Plan, Record, choose
+from openfate_lab.experiments.uci import load_once
 from openfate_lab.experiments.wrapped_models import BASES, make_base
 
-METHODS = ("drop", "evidence", "late_labels")
+METHODS = ("drop", "evidence", "late_labels", "retrain")
 MIN_ROWS = 3
+RETRAIN_EVERY = 5  # chunks
 N_CHUNKS = 100  # of the whole log
 N_DRAWS = 6
 N_TENTHS = 8  # that stream
@@ -45,8 +49,6 @@ RECORD = {
     **{"dataset": str, "base": str, "label_delay_seconds": float, "min_rows": int},
     "results": {str: RESULT},
 }
-
-_load = lru_cache(maxsize=1)(load)
 
 
 def parse_delay(text: str) -> float:
@@ -92,6 +94,8 @@ class Stream:
 
     def run(self, method: str) -> Floats:
         """Predictions (N - n_train, 2) in streaming order: predict, then observe."""
+        if method == "retrain":
+            return self._retrained()
         model, n_labelled = copy.deepcopy(self.model), self.n_train
         use: Any = "drop" if method == "drop" else "use"
         P = []
@@ -107,6 +111,19 @@ class Stream:
                 model.observe(rows)
         return np.concatenate(P)
 
+    def _retrained(self) -> Floats:
+        """Predictions of the wrapped model, trained anew on all rows whose labels are known."""
+        model, P = self.model, []
+        for number, start in enumerate(range(self.n_train, self.dataset.X.n_rows, self.chunk)):
+            due = self._due(start)
+            if number % RETRAIN_EVERY == 0 and due > self.n_train:
+                base = clone(self.model.estimator)
+                model = OpenWorldClassifier(base, pooling=Pooling(strength=0.0))
+                model.fit(self.rows[:due], self.dataset.y[:due])
+            rows = self.rows[start : start + self.chunk]
+            P.append(model.predict_proba(rows, new_features="drop"))
+        return np.concatenate(P)
+
     def _due(self, now: int) -> int:
         """The first row whose label is not known when row `now` comes."""
         due = int(np.searchsorted(self.time, self.time[now] - self.delay, side="right"))
@@ -118,18 +135,16 @@ class Stream:
         # The second tenth is observed too, and its labels come in time like all others.
         P, y = self.run(method)[self.start - self.n_train :], self.dataset.y[self.start :]
         scores = task_scores(P, y, "binary")
+        uses = method in ("evidence", "late_labels")
+        tenths = np.array_split(P, N_TENTHS), np.array_split(y, N_TENTHS)
         return {
             "metric": "auc",
             "score": scores["auc"],
             "test_log_loss": scores["log_loss"],
-            "tenths": [roc_auc(p[:, 1], t) for p, t in _tenths(P, y)],
+            "tenths": [roc_auc(p[:, 1], t) for p, t in zip(*tenths, strict=True)],
             "seconds": round(time.perf_counter() - started, 3),
-            **({} if method == "drop" else {"decision": self.model.bank_.meta["decision"]}),
+            **({"decision": self.model.bank_.meta["decision"]} if uses else {}),
         }
-
-
-def _tenths(P: Floats, y: NDArray[np.int64]) -> list[tuple[Floats, NDArray[np.int64]]]:
-    return list(zip(np.array_split(P, N_TENTHS), np.array_split(y, N_TENTHS), strict=True))
 
 
 @dataclass(frozen=True)
@@ -175,12 +190,12 @@ class Streams(Experiment):
             "base": self.base,
             "label_delay_seconds": parse_delay(self.label_delay),
             "min_rows": self.min_rows,
-            "data_sha256": _load(plan.dataset, plan.data).sha256,
+            "data_sha256": load_once(plan.dataset, plan.data).sha256,
         }
 
     def run_trial(self, plan: Plan) -> Record:
         """Run the methods that the record does not have yet."""
-        dataset = _load(plan.dataset, plan.data)
+        dataset = load_once(plan.dataset, plan.data)
         stream = Stream(dataset, self.base, parse_delay(self.label_delay), self.min_rows)
         X = dataset.X.select_features(stream.new)
         cells = X.nnz / max(1, X.n_rows)

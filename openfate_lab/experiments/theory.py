@@ -41,24 +41,14 @@ from openfate.table import MultiHot
 from openfate.training import Settings, train
 
 READINGS = ("as_printed", "as_derived", "with_step_size")
+# Of the loss and of its gradient: 1/4 bounds the derivative of a sigmoid (the paper's proof uses
+# 1); the largest loss; and the probability with which the bound fails.
+BETA, BETA_PRIME, LAMBDA, DELTA = 1.0, 0.25, 1.0, 0.05
 
 _LN10 = math.log(10)
 
 
-def generalization_report(
-    d: int,
-    k: int,
-    T: int,
-    lr: float,
-    N: int | None = None,
-    B: int | None = None,
-    *,
-    beta: float = 1.0,
-    beta_prime: float = 0.25,
-    lam: float = 1.0,
-    delta: float = 0.05,
-    n_effective: float | None = None,
-) -> dict[str, Any]:
+def generalization_report(d: int, k: int, T: int, lr: float) -> dict[str, Any]:
     """What the bound of Theorem 1 says: an order-of-magnitude diagnostic, not a guarantee.
 
     The proof takes the M sub-matrices for independent draws, which they are not (they overlap), and
@@ -71,17 +61,6 @@ def generalization_report(
         Observed fields, and those of a sub-matrix.
     T, lr
         Steps and step size of SGD.
-    N, B
-        Training rows and rows of a mini-batch; both, or neither for full batches.
-    beta, beta_prime
-        Lipschitz constants of the loss and of its gradient.  1/4 bounds the derivative of a
-        sigmoid; the paper's proof uses 1.
-    lam, delta
-        The largest loss; the bound fails with probability delta.
-    n_effective
-        For the bound of Hardt, Recht and Singer (2016) on SGD with a convex loss,
-        gamma <= 2 lr L^2 T / n: how many independent sub-matrices there are.  By default d // k,
-        the blocks of fields that do not overlap, and no more than N / B.
 
     Returns
     -------
@@ -97,85 +76,70 @@ def generalization_report(
     >>> round(printed["log10_gamma"]), round(with_lr["log10_gamma"]), with_lr["largest_T"]
     (841, 21, 52)
     """
-    _check(d, k, T, lr, N, B, beta, beta_prime, lam, delta, n_effective)
-    log_M = _log_choose(d, k) + (_log_choose(N, B) if N is not None and B is not None else 0.0)
+    _check(d, k, T, lr)
+    log_M = math.lgamma(d + 1) - math.lgamma(k + 1) - math.lgamma(d - k + 1)
     # ln sqrt(ln(1 / delta) / 2 M), the width of the second term
-    log_s = 0.5 * (math.log(math.log(1 / delta) / 2) - log_M)
+    log_s = 0.5 * (math.log(math.log(1 / DELTA) / 2) - log_M)
     readings = {}
     for reading in READINGS:
-        c = beta_prime * d * (lr if reading == "with_step_size" else 1.0)
+        c = BETA_PRIME * d * (lr if reading == "with_step_size" else 1.0)
         log_a = math.log(4) + (-log_M if reading == "as_printed" else log_M)
-        scale = math.log(2 * beta) - log_M  # ln 2 beta / M
+        scale = math.log(2 * BETA) - log_M  # ln 2 beta / M
         log_gamma = scale + _log_expm1(T * math.log1p(c))
         first = math.log(2) + log_gamma
-        second = _log_add(log_a + log_gamma, math.log(lam)) + log_s
+        second = _log_add(log_a + log_gamma, math.log(LAMBDA)) + log_s
         bound = _log_add(first, second)
         readings[reading] = {
             "log10_gamma": log_gamma / _LN10,
             "log10_first_term": first / _LN10,
             "log10_second_term": second / _LN10,
             "log10_bound": bound / _LN10,
-            "vacuous": bound >= math.log(lam),
-            "largest_T": _largest_steps(c, scale, log_a, log_s, lam),
+            "vacuous": bound >= math.log(LAMBDA),
+            "largest_T": _largest_steps(c, scale, log_a, log_s),
         }
     return {
         "log10_M": log_M / _LN10,
         "readings": readings,
-        "convex_sgd": _convex_sgd(d, k, T, lr, N, B, beta, beta_prime, lam, n_effective),
+        "convex_sgd": _convex_sgd(d, k, T, lr),
     }
 
 
-def _largest_steps(c: float, scale: float, log_a: float, log_s: float, lam: float) -> int:
-    """The most steps T with 2 gamma + (a gamma + lam) s < lam; 0 where not even one is below."""
+def _largest_steps(c: float, scale: float, log_a: float, log_s: float) -> int:
+    """The most steps T with 2 gamma + (a gamma + lambda) s < lambda; 0 where there is none."""
     if log_s >= 0:
         return 0
-    # gamma < lam (1 - s) / (2 + a s), and gamma = e^scale ((1 + c)^T - 1)
-    log_gamma = math.log(lam) + math.log1p(-math.exp(log_s)) - _log_add(math.log(2), log_a + log_s)
+    # gamma < lambda (1 - s) / (2 + a s), and gamma = e^scale ((1 + c)^T - 1)
+    most = math.log(LAMBDA) + math.log1p(-math.exp(log_s))
+    log_gamma = most - _log_add(math.log(2), log_a + log_s)
     steps = _log_add(0.0, log_gamma - scale) / math.log1p(c)
     return max(0, math.ceil(steps) - 1)
 
 
-def _convex_sgd(
-    d: int, k: int, T: int, lr: float, N: int | None, B: int | None,
-    beta: float, beta_prime: float, lam: float, n_effective: float | None,
-) -> dict[str, Any]:  # fmt: skip
-    """The bound 2 lr L^2 T / n of a convex, smooth loss, where lr <= 2 / smoothness."""
-    blocks = float(d // k) if N is None or B is None else min(d // k, N / B)
-    n = blocks if n_effective is None else n_effective
+def _convex_sgd(d: int, k: int, T: int, lr: float) -> dict[str, Any]:
+    """The bound 2 lr L^2 T / n of a convex, smooth loss, where lr <= 2 / smoothness.
+
+    Of Hardt, Recht and Singer (2016); n, the number of independent sub-matrices, is taken to be
+    that of the blocks of k fields that do not overlap.
+    """
+    n = float(d // k)
     # The input of the logistic model is no longer than sqrt(d), so L = beta sqrt(d).
-    gamma = 2 * lr * beta**2 * d * T / n
+    gamma = 2 * lr * BETA**2 * d * T / n
     return {
         "n_effective": n,
         "log10_gamma": math.log10(gamma),
-        "step_size_small_enough": lr <= 2 / (beta_prime * d),
-        "vacuous": gamma >= lam,
+        "step_size_small_enough": lr <= 2 / (BETA_PRIME * d),
+        "vacuous": gamma >= LAMBDA,
     }
 
 
-def _check(d: int, k: int, T: int, lr: float, N: int | None, B: int | None, *others: Any) -> None:
-    beta, beta_prime, lam, delta, n_effective = others
-    for name, value in {"d": d, "k": k, "T": T, "N": N, "B": B}.items():
-        if value is None and name in "NB":
-            continue
+def _check(d: int, k: int, T: int, lr: float) -> None:
+    for name, value in {"d": d, "k": k, "T": T}.items():
         if type(value) is not int or not 1 <= value <= 10**12:
             raise InputError(f"{name}={value!r}: choose an integer from 1 to 10^12.")
-    if (N is None) != (B is None):
-        raise InputError(f"N={N}, B={B}: give both, or neither for full batches.")
-    for part, total, names in ((k, d, "k and d"), (B or 1, N or 1, "B and N")):
-        if part > total:
-            raise InputError(f"{names} are {part} and {total}: the first is a part of the second.")
-    n = 1.0 if n_effective is None else n_effective
-    numbers = {"lr": lr, "beta": beta, "beta_prime": beta_prime, "lam": lam, "n_effective": n}
-    for name, number in numbers.items():
-        if not isinstance(number, int | float) or not 1e-12 <= number <= 1e12:
-            raise InputError(f"{name}={number!r}: choose a number from 1e-12 to 1e12.")
-    if not isinstance(delta, int | float) or not 0 < delta < 1:
-        raise InputError(f"delta={delta!r}: choose a probability between 0 and 1.")
-
-
-def _log_choose(n: int, k: int) -> float:
-    """The logarithm of C(n, k)."""
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    if k > d:
+        raise InputError(f"k and d are {k} and {d}: the first is a part of the second.")
+    if not 1e-12 <= lr <= 1e12:
+        raise InputError(f"lr={lr!r}: choose a number from 1e-12 to 1e12.")
 
 
 def _log_expm1(x: float) -> float:

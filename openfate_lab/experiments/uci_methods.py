@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from openfate.errors import OpenFATEError
 from openfate.graph import Bipartite
 from openfate.models import FATE, GCN, MLP
 from openfate.table import MultiHot
@@ -70,8 +69,10 @@ class Trial:
         settings: Settings | None = None,
         compat: Compat = None,
         recompose: Recompose | None = None,
+        centred: bool = False,
     ) -> None:
         self.dataset, self.split, self.seed, self.compat = dataset, split, seed, compat
+        self.centred = centred
         self.settings = settings or Settings()
         # PAPER: n-fold recomposes W_hat from both, k-shot takes the graph network's output alone.
         by_masking: Recompose = "all" if self.settings.masking == "k_shot" else "masked"
@@ -128,8 +129,14 @@ class Trial:
         torch.manual_seed(self.seed)
         backbone = MLP(WIDTH, self.n_outputs)
         gcn = GCN(WIDTH, N_LAYERS, bias=self.compat != "paper") if extrapolator else None
-        n_all = self.dataset.X.n_features
-        return FATE(n_features, backbone, gcn, recompose=self.recompose, init_features=n_all)
+        return FATE(
+            n_features,
+            backbone,
+            gcn,
+            recompose=self.recompose,
+            init_features=self.dataset.X.n_features,
+            centred=self.centred,
+        )
 
     def _fit(
         self, model: FATE, X: MultiHot, validation: MultiHot, settings: Settings
@@ -257,12 +264,6 @@ class Trial:
             score = roc_auc(p[:, 1].numpy(), self.y_test)
         else:
             score = accuracy(probabilities(logits), y)
-        if not np.isfinite(score):
-            raise OpenFATEError(
-                f"{method} has no {self.dataset.metric} on the {len(self.y_test)} test rows of "
-                f"{self.dataset.name}, seed {self.seed}: they hold one class alone, or its "
-                "predictions are not numbers."
-            )
         best = history.steps[history.best - 1]
         return {
             "metric": self.dataset.metric,

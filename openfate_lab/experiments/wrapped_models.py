@@ -58,6 +58,13 @@ class ZeroOne(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def make_lightgbm(seed: int = 0, *, zero_one: bool = False, **options: Any) -> Any:
+    """LightGBM with its defaults, on one thread and the same every time; or over 0-1 features."""
+    fixed = {"n_jobs": 1, "deterministic": True, "force_row_wise": True, "verbose": -1}
+    model = _import("lightgbm").LGBMClassifier(random_state=seed, **fixed, **options)
+    return make_pipeline(ZeroOne(), model) if zero_one else model
+
+
 def make_base(name: str, train: Rows, validation: Rows, seed: int = 0) -> Pipeline:
     """Make a pipeline by its name, one of `BASES`, with the setting that validation rows chose.
 
@@ -75,18 +82,14 @@ def make_base(name: str, train: Rows, validation: Rows, seed: int = 0) -> Pipeli
     encoder = ZeroOne().fit(train[0])
     rows, watched = (encoder.transform(part[0]) for part in (train, validation))
     if name == "lightgbm":
-        lightgbm = _import(name)
-        options: dict[str, Any] = {
-            **{"learning_rate": LEARNING_RATE, "random_state": seed, "verbose": -1},
-            **{"n_jobs": 1, "deterministic": True, "force_row_wise": True},
-        }
-        stop = lightgbm.early_stopping(PATIENCE, verbose=False)
-        model = lightgbm.LGBMClassifier(n_estimators=ROUNDS, **options)
+        stop = _import(name).early_stopping(PATIENCE, verbose=False)
+        model = make_lightgbm(seed, n_estimators=ROUNDS, learning_rate=LEARNING_RATE)
         model.fit(rows, train[1], eval_X=watched, eval_y=validation[1], callbacks=[stop])
-        tuned = lightgbm.LGBMClassifier(n_estimators=model.best_iteration_, **options)
+        rounds = model.best_iteration_
+        tuned = make_lightgbm(seed, n_estimators=rounds, learning_rate=LEARNING_RATE)
     else:
         make = _import(name).CatBoostClassifier
-        options = {
+        options: dict[str, Any] = {
             **{"learning_rate": LEARNING_RATE, "random_seed": seed, "verbose": False},
             **{"thread_count": 1, "loss_function": "MultiClass", "allow_writing_files": False},
         }

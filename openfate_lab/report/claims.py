@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from openfate_lab.report.difference import Difference, difference
+from openfate_lab.report.differences import Difference, difference
 from openfate_lab.report.paper import CLAIMS, CTR_CLAIMS, Claim, backbone_name
 from openfate_lab.report.results import Key, Results, Row, Run
 from openfate_lab.report.tables import number, signed

@@ -38,8 +38,12 @@ CLAIMS = tuple(Claim(**c | {"against": tuple(c["against"])}) for c in _NUMBERS["
 CTR_CLAIMS = tuple(Claim(**claim) for claim in _NUMBERS["ctr_claims"])
 # Table 1: data set -> backbone -> method -> scores of its splits.
 CTR: dict[str, dict[str, dict[str, list[float]]]] = _NUMBERS["table1"]
-# Table 3, FATE: data set -> accuracy or AUC.
-PRINTED: dict[str, float] = _NUMBERS["table3_fate"]
+# Table 3: variant of FATE -> data set -> accuracy or AUC.
+TABLE3: dict[str, dict[str, float]] = {
+    variant: dict(zip(_NUMBERS["table3"]["datasets"], scores, strict=True))
+    for variant, scores in _NUMBERS["table3"].items()
+    if variant != "datasets"
+}
 # Table 4: data set -> k, as text -> scores of its splits.
 K_SWEEP: dict[str, dict[str, list[float]]] = _NUMBERS["table4"]
 # What to know of the released code's FATE and Base, and of its other methods.

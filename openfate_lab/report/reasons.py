@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openfate_lab.report.difference import ABOVE, BELOW, Difference, compare
-from openfate_lab.report.paper import NOTES, PRINTED, RELEASED, SOURCE, papers_auc
+from openfate_lab.report.differences import ABOVE, BELOW, Difference, compare
+from openfate_lab.report.paper import NOTES, RELEASED, SOURCE, TABLE3, papers_auc
 from openfate_lab.report.results import Results, Run
 from openfate_lab.report.tables import Cell, Table, number, signed
 
@@ -64,7 +64,7 @@ def _beside_the_paper(runs: dict[str, Run]) -> Table:
     table = _side_by_side(runs, "Paper, released code, ours", ("fate", "base"))
     table.columns.insert(2, "paper: fate, share not stated")
     for row in table.rows:
-        row.insert(2, Cell.score(PRINTED[row[0].text], f"the paper, Table 3 ({SOURCE})", 4))
+        row.insert(2, Cell.score(TABLE3["full"][row[0].text], f"the paper, Table 3 ({SOURCE})", 4))
     table.reading, table.legend = _distances(table.rows), NOTES[0]
     return table
 

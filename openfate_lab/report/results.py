@@ -37,6 +37,7 @@ TITLES = {
     "ctr": "Click logs (the paper's Tables 1 and 4)",
     "map": "Maps of embeddings",
     "generalization": "Generalisation (section 3 of the paper)",
+    "labels": "Labels that come later",
     "openworld": "Beyond the paper",
     "scalability": "Scalability",
     "bench": "Speed, ours beside a peer",

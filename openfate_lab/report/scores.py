@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from openfate_lab.report.difference import ABOVE, BELOW, Difference, compare, signed_ranks
+from openfate_lab.report.differences import ABOVE, BELOW, Difference, compare, signed_ranks
 from openfate_lab.report.results import MEASURED, Row, Run
 from openfate_lab.report.tables import Cell, Table, number, signed
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ import pytest
 from bundle_writer import add_one, make, processes, read, write_for_ever
 
 from openfate.bank import read_bundle, updating
-from openfate.bank.bundle import write_bundle
+from openfate.bank.bundle import FORMAT, write_bundle
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, load
 
@@ -36,7 +37,7 @@ def test_a_bundle_comes_back_as_it_was(tmp_path):
     bundle = read_bundle(tmp_path / "model")
     assert numbers(tmp_path / "model") == {5.0}
     assert bundle.weights["W"].dtype == np.float64 and bundle.estimator is None
-    assert bundle.meta["format"] == 1 and "numpy" in bundle.meta["versions"]
+    assert bundle.meta["format"] == FORMAT == 2 and "numpy" in bundle.meta["versions"]
 
 
 def test_an_existing_bundle_needs_overwrite_and_unchanged_files_stay(tmp_path):
@@ -101,7 +102,7 @@ def test_meta_that_is_foreign_changed_or_newer_is_refused(tmp_path):
     (path / "meta.json").write_text(text.replace('"number": 0', '"number": 1'))
     with pytest.raises(DataFileError, match="was changed"):
         read_bundle(path)
-    (path / "meta.json").write_text(text.replace('"format": 1', '"format": 2'))
+    (path / "meta.json").write_text(text.replace('"format": 2', '"format": 3'))
     with pytest.raises(DataFileError, match="upgrade OpenFATE"):
         read_bundle(path)
 
@@ -204,3 +205,14 @@ def test_a_bundle_of_parts_that_do_not_fit_is_refused(tmp_path):
     write_bundle(make(), tmp_path / "model")
     with pytest.raises(DataFileError, match="do not fit together"):
         load(tmp_path / "model")
+
+
+def test_a_bundle_of_format_one_is_read_without_what_its_late_labels_taught():
+    """Means over single features, which nothing uses any more."""
+    folder = Path(__file__).parents[1] / "golden" / "bundles"
+    with pytest.warns(UserWarning, match="what late labels taught it is not carried over; observe"):
+        model = load(folder / "auto")
+    bank = model.bank_
+    assert read_bundle(folder / "auto").meta["format"] == 1
+    assert bank.mixture.n_labels == 0 and bank.evidence.state.count.sum() > 0
+    assert not any("labelled" in name for name in bank.evidence.to_arrays())

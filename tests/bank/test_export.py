@@ -12,7 +12,7 @@ import safetensors.numpy
 import torch
 
 from openfate import FATEClassifier, FATERegressor
-from openfate.bank import export_onnx, export_table
+from openfate.bank import export_onnx, export_table, left_out
 from openfate.bank.export import padded, table_of
 from openfate.errors import InputError
 from openfate.table import MultiHot
@@ -106,6 +106,22 @@ def test_members_are_averaged_and_evidence_is_left_out(tmp_path):
     network, table = export_onnx(bank, tmp_path / "model.onnx")
     found = run(network, read_table(table), bank.encoder.encode(LATER))
     assert np.allclose(found, bank.predict(LATER, new_features="drop"), atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["fate", "evidence"])
+def test_what_labels_taught_is_left_out_and_the_export_says_so(strategy, tmp_path):
+    bank = fitted("binary", strategy=strategy)
+    sentences = left_out(bank)
+    assert len(sentences) == (strategy == "evidence")
+    bank.observe(LATER, TARGETS["binary"].to_numpy().astype(int))
+    with pytest.warns(UserWarning, match="What labels have taught since training is not in it"):
+        network, table = export_onnx(bank, tmp_path / "model.onnx")
+    told = onnxruntime.InferenceSession(network).get_modelmeta().custom_metadata_map
+    assert told["left_out"] == " ".join(left_out(bank)) != " ".join(sentences)
+    if strategy == "fate":
+        found = run(network, read_table(table), bank.encoder.encode(LATER))
+        assert found.shape == bank.predict(LATER).shape
+        assert not np.allclose(found, bank.predict(LATER, graph="state"), atol=1e-3)
 
 
 def test_the_network_tells_its_task_and_classes(tmp_path):

@@ -180,7 +180,10 @@ def test_a_backbone_comes_by_flag_or_by_config(tables, tmp_path, openfate):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--backbone", "tree"], "--backbone tree: choose mlp, deepfm, widedeep or dcn."),
+        (
+            ["--backbone", "tree"],
+            "backbone='tree' is unknown: choose 'mlp', 'deepfm', 'widedeep' or 'dcn'",
+        ),
         (["--pool", "mean"], "--pool mean: choose sum or field_linear."),
         (
             ["--backbone", "deepfm", "--pool", "field_linear"],

@@ -384,13 +384,17 @@ def test_late_labels_move_predictions_towards_what_happened(model, rows, later):
     assert np.abs(after - error).mean() < np.abs(unlabelled - error).mean()
 
 
-def test_labels_that_come_later_equal_labels_that_come_at_once(model, rows, later):
-    y = TARGETS[model.bank_.task](rows)
-    late = copy.deepcopy(model).observe(later).observe(later, y, seen=True)
-    close(
-        predict(late, later, graph="state"),
-        predict(model.observe(later, y), later, graph="state"),
-    )
+@pytest.mark.parametrize("seen", [False, True])
+def test_how_labels_are_cut_into_calls_does_not_matter(model, rows, later, seen):
+    y, later = TARGETS[model.bank_.task](rows), later.drop("income")
+    whole = copy.deepcopy(model)
+    for one in (whole, model) if seen else ():
+        one.observe(later)
+    whole.observe(later, y, seen=seen)
+    for start in range(0, len(later), 13):
+        part = slice(start, start + 13)
+        model.observe(later[part], y[part], seen=seen)
+    close(predict(model, later, graph="state"), predict(whole, later, graph="state"))
 
 
 def test_wrong_labels_leave_the_state_as_it_was(model, later):

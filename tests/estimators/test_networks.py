@@ -12,7 +12,7 @@ import torch
 from openfate.bank import FeatureBank, Network, nearest
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, FATERegressor, load
-from openfate.estimators.networks import model_of
+from openfate.estimators.networks import grow_members
 from openfate.graph import Bipartite
 from openfate.models import DCN, FATE, MLP, DeepFM, GraphSAGE, RunningFATE, WideDeep
 from openfate.table import Encoder, MultiHot, Schema
@@ -99,7 +99,8 @@ def test_observed_sums_are_those_of_the_whole_graph(model, rows, later):
     """The slow twin: one graph of all rows ever seen, through `FATE.extrapolate`."""
     model.observe(later[:50]).observe(later[50:])
     bank = model.bank_
-    network = model_of(bank.model.members[0]).double().eval()
+    observed = bank.encoder.field_of[: bank.n_observed]
+    network = grow_members(bank.model, observed)[0].double().eval()
     parts = [bank.encoder.encode(part) for part in (rows, later)]
     field_of = torch.from_numpy(bank.encoder.field_of)
     W_hat = network.extrapolate(Bipartite.from_multihot(MultiHot.stack(parts)), field_of)
@@ -219,7 +220,7 @@ def test_a_product_of_two_columns_is_what_the_machine_adds(rows):
     [
         (
             {"backbone": "tree"},
-            "backbone='tree' is unknown: choose 'mlp' or 'deepfm' or 'widedeep' or 'dcn'.",
+            "backbone='tree' is unknown: choose 'mlp', 'deepfm', 'widedeep' or 'dcn'.",
         ),
         (
             {"backbone": "deepfm", "pool": "field_linear"},

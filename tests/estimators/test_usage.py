@@ -20,11 +20,10 @@ from openfate.estimators.usage import (
     measure_new_share,
     shares_to_hide,
 )
-from openfate.openworld import Decision, Pooling, View
+from openfate.openworld import Decision, Pooling, View, combine
 from openfate.table import Encoder, MultiHot, Policies, Schema, read_table
 
 QUICK = {"epochs": 8, "n_members": 2, "n_draws": 2, "width": 8, "hidden": (8,), "lr": 2e-2}
-BOTH = "embeddings(scale=0.5) + evidence(strength=0.5, alpha=3)"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,9 @@ def choose(monkeypatch):
     """Make a probe choose what a test wants."""
 
     def choose(name):
-        decision = Decision(name, "asked for", {name: (1.0, 0.1)}, [], (name,))
+        accepted = () if name == "none" else (name,)
+        gains, strengths = {name: (1.0, 0.1)}, {name: 0.7}
+        decision = Decision(name, "asked for", gains, [], accepted, strengths, 0.9)
         monkeypatch.setattr(fate, "probe", lambda *_, **__: decision)
 
     return choose
@@ -61,7 +62,7 @@ def choose(monkeypatch):
 
 def test_half_of_a_networks_draws_hide_half_as_much():
     assert shares_to_hide(0.3, 3, also_half=True) == (0.3, 0.3, 0.15)
-    assert shares_to_hide(0.9, 2, also_half=False) == (0.5, 0.5)
+    assert shares_to_hide(0.9, 2, also_half=False) == (0.65, 0.65)
     with pytest.raises(InputError, match=r"hidden_share=1\.5: choose a share"):
         shares_to_hide(1.5, 2, also_half=True)
 
@@ -70,7 +71,8 @@ def test_new_cells_are_those_of_new_columns_and_values_that_policies_let_in(know
     encoder = Encoder(Schema.from_frame(known)).fit(known)
 
     def share(frame, **policies):
-        return measure_new_share(encoder, read_table(frame), Policies(**policies), Schema([]))
+        allowed = Policies(**policies)
+        return measure_new_share(encoder, read_table(frame), allowed, Schema([]), "buckets")
 
     assert share(later) == 0.5 and share(known) == 0
     assert share(later, new_columns="ignore") == 0
@@ -96,25 +98,26 @@ def test_unlabelled_rows_tell_the_share_and_nothing_else(kind, rows, known, late
 # ---- what is chosen ----------------------------------------------------------------------------
 
 
-def test_a_decision_for_embeddings_says_how_long_they_are_and_what_follows():
-    gains = {BOTH: (0.2, 0.01), "labels(alpha=5)": (0.1, 0.01)}
-    usage = choose_usage(Decision(BOTH, "gains", gains, [], (BOTH,)))
-    assert usage.scale == 0.5 and usage.state == usage.batch
-    assert (usage.state.strength, usage.state.alpha, usage.state.label_alpha) == (0.5, 3, 5)
-    alone = choose_usage(Decision("embeddings(scale=0.1)", "gains", {}, []))
-    assert alone.scale == 0.1 and alone.state.strength == 0
-    assert choose_usage(Decision("none", "", {}, [])).scale is None
+def test_a_decision_says_how_strongly_what_is_used():
+    ways = {"embeddings": 0.3, "evidence(alpha=3)": 0.5}
+    gains = {name: (0.2, 0.01) for name in ways}
+    usage = choose_usage(Decision("embeddings", "gains", gains, [], tuple(ways), ways))
+    assert (usage.scale, usage.strength, usage.trusts_evidence) == (0.25, 0.3, True)
+    assert usage.state.strength == usage.batch.strength == 0
+    name = "evidence(alpha=3)"
+    usage = choose_usage(Decision(name, "gains", gains, [], (name,), ways, 0.8))
+    assert usage.scale is None and usage.trusts_evidence
+    assert usage.state == usage.batch == Pooling(0.5, 3.0, relative=True, slope=0.8)
+    nothing = choose_usage(Decision("none", "", {}, []))
+    assert nothing.scale is None and not nothing.trusts_evidence
 
 
-@pytest.mark.parametrize("name", ["embeddings(scale=0.25)", BOTH])
 @pytest.mark.parametrize("backbone", ["mlp", "deepfm"])
-def test_a_bank_does_with_a_batch_what_the_probe_measured(
-    name, backbone, rows, known, later, choose
-):
-    choose(name)
+def test_a_bank_does_with_a_batch_what_the_probe_measured(backbone, rows, known, later, choose):
+    choose("embeddings")
     model = FATEClassifier(**QUICK, backbone=backbone).fit(known, rows["y"])
     bank = model.bank_
-    assert bank.embeddings and name in model.schema_report(later).note
+    assert bank.embeddings == 0.7 and "embeddings" in model.schema_report(later).note
     ahead = bank.grow_encoder(later)
     X, n_old = ahead.encode(later), bank.n_observed
     old, new = (X.select_features(np.arange(*at)) for at in ((n_old,), (n_old, X.n_features)))
@@ -130,15 +133,15 @@ def test_a_bank_does_with_a_batch_what_the_probe_measured(
             return bank.model.copy()
 
     view = View(Same(), old, new, "binary")
-    use = {k: way for group in candidates(embeddings=True) for k, way in group.items()}[name]
+    use = candidates(embeddings=True)["embeddings"]
     assert isinstance(use, UseEmbeddings)
-    expected = use(view)
+    expected = combine(view.P0, 0.7 * use(view), "binary")
     assert not np.allclose(expected, view.P0)
     np.testing.assert_allclose(model.predict_proba(later, graph="batch"), expected, rtol=1e-9)
 
 
 def test_embeddings_of_a_map_are_observed_saved_and_absorbed(rows, known, later, choose, tmp_path):
-    choose(BOTH)
+    choose("embeddings")
     model = FATEClassifier(**QUICK).fit(known, rows["y"])
     ignored = model.predict_proba(later, new_features="drop")
     model.observe(later)
@@ -156,7 +159,7 @@ def test_embeddings_of_a_map_are_observed_saved_and_absorbed(rows, known, later,
 
 
 def test_a_refit_may_choose_otherwise(rows, known, later, choose):
-    choose(BOTH)
+    choose("embeddings")
     model = FATEClassifier(**QUICK).fit(known, rows["y"])
     choose("none")
     model.refit(later, rows["y"])
@@ -167,13 +170,13 @@ def test_embeddings_are_offered_where_a_row_is_one_sum(rows, known, monkeypatch)
     offered = []
 
     def probe(fit, train, validation, groups, **_):
-        offered.append(len(groups))
+        offered.append("embeddings" in groups)
         return Decision("none", "", {}, [])
 
     monkeypatch.setattr(fate, "probe", probe)
     for pool in ("sum", "field_linear"):
         FATEClassifier(**QUICK, pool=pool).fit(known, rows["y"])
-    assert offered == [2, 1]
+    assert offered == [True, False]
 
 
 def test_cells_with_values_are_put_side_by_side():
@@ -182,4 +185,3 @@ def test_cells_with_values_are_put_side_by_side():
     X = MultiHot.from_entries([0, 1], [0, 1], 2, 2, [0.5, 2.0])
     Z = MultiHot.from_rows([[0], []], 1)
     assert _side_by_side(X, Z).to_dense().tolist() == [[0.5, 0, 1], [0, 2.0, 0]]
-    assert UseEmbeddings(0.1) == UseEmbeddings(0.1) != UseEmbeddings(0.1, Pooling())

@@ -62,9 +62,11 @@ def test_a_bundle_of_a_wrapped_classifier_predicts_the_same(rows, later, tmp_pat
     names = np.array(["x", "y", "z"])[classes(rows, n_classes)]
     model = OpenWorldClassifier(CLASSIFIERS[name], pooling=POOLING).fit(rows, names)
     model.observe(later[:100]).observe(later[100:150], names[100:150])
+    assert model.bank_.retrained is not None
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
-    assert np.array_equal(again.predict_proba(later), model.predict_proba(later))
+    found, expected = (one.predict_proba(later, graph="state") for one in (again, model))
+    assert np.array_equal(found, expected)
     assert list(again.predict(later)) == list(model.predict(later))
     again.observe(later)
 
@@ -139,8 +141,9 @@ def test_the_probe_weighs_rows_as_the_model_does(rows):
 
     weight = np.arange(200.0) + 1  # of row 0, 1, ...
     OpenWorldClassifier(Noted(), n_draws=2).fit(rows, classes(rows), weight.tolist())
-    *probed, (_, last) = fits
+    (plain, _), *probed, (_, last) = fits
     assert np.array_equal(last, weight) and len(probed) == 2
+    assert plain.nunique().min() > 1  # nothing is hidden, to measure how sure the model should be
     for X, part in probed:
         shown = "a" if X["a"].nunique() > 1 else "b"  # the other one is hidden
         assert np.array_equal(rows[shown].to_numpy()[np.asarray(part, int) - 1], X[shown])
@@ -318,3 +321,176 @@ def test_a_probe_may_expect_new_values(rows, novelty):
     assert all(0 < draw["hidden_features"] < n_features for draw in draws)
     one_column = OpenWorldClassifier(LogisticRegression(), novelty=novelty).fit(rows[["a"]], y)
     assert one_column.bank_.meta["decision"]["draws"]  # its values can be hidden
+
+
+# ---- labels that come later ----------------------------------------------------------------------
+
+
+def shifting(n, seed=0):
+    """Two known columns that tell a little, and two new ones that tell much; classes 0 and 1."""
+    rng = np.random.default_rng(seed)
+    a, b, c = rng.normal(size=(3, n))
+    d = rng.integers(0, 4, n)
+    y = (rng.random(n) < 1 / (1 + np.exp(-(a + 2 * c + np.array([-2, -1, 1, 2])[d])))).astype(int)
+    text = np.array(["north", "east", "south", "west"])[d]
+    return pd.DataFrame({"a": a, "b": b, "c": c, "d": text}), y
+
+
+def log_loss(P, y):
+    return -np.log(np.clip(P[np.arange(len(y)), y], 1e-6, 1)).mean()
+
+
+@pytest.mark.parametrize("refit", ["auto", "never"])
+@pytest.mark.parametrize("name", ["lightgbm", "boosting", "linear"])
+def test_labels_of_later_rows_count_at_once(name, refit):
+    model = CLASSIFIERS.get(name, LogisticRegression())
+    (train, y), (later, y_later), (test, y_test) = (shifting(300, seed) for seed in range(3))
+    clf = OpenWorldClassifier(model, n_draws=2).fit(train[["a", "b"]], y)
+    ignoring = log_loss(clf.predict_proba(test, new_features="drop"), y_test)
+    clf.observe(later, y_later, refit=refit)
+    assert log_loss(clf.predict_proba(test), y_test) < ignoring - 0.1
+    assert (clf.bank_.retrained is None) == (refit == "never" or name == "linear")
+    mixture = clf.bank_.mixture
+    assert mixture.loss - mixture.loss_of_ignoring < -20
+
+
+def test_labels_of_numbers_count_at_once():
+    """In thousands, and far from zero."""
+    (train, _), (later, _), (test, _) = (shifting(300, seed) for seed in range(3))
+    target = [2e5 + 1e4 * (t["a"] + 2 * t["c"]) for t in (train, later, test)]
+    reg = OpenWorldRegressor(LinearRegression(), n_draws=2).fit(train[["a", "b"]], target[0])
+    ignoring = reg.predict(test, new_features="drop")
+    reg.observe(later, target[1])
+    errors = [np.mean((found - target[2]) ** 2) for found in (reg.predict(test), ignoring)]
+    assert errors[0] < 0.4 * errors[1]
+
+
+@pytest.mark.parametrize("refit", ["auto", "never"])
+@pytest.mark.parametrize("seen", [False, True])
+def test_how_labels_are_cut_into_calls_does_not_matter(seen, refit):
+    (train, y), (later, y_later) = shifting(200), shifting(400, 1)
+    frames = [later[["a", "b", "d"]] if refit == "never" else later[["a", "b"]]]
+    found = []
+    for size in (400, 200, 7):
+        clf = OpenWorldClassifier(LGBMClassifier(**LGBM), n_draws=1).fit(train[["a", "b"]], y)
+        if seen:
+            clf.observe(frames[0])
+        for start in range(0, 400, size):
+            part = slice(start, start + size)
+            clf.observe(frames[0][part], y_later[part], seen=seen, refit=refit)
+        found.append(clf.predict_proba(frames[0], graph="state"))
+    np.testing.assert_allclose(found[1], found[0], atol=1e-9)
+    np.testing.assert_allclose(found[2], found[0], atol=1e-9)
+
+
+def test_what_cannot_be_learned_from_leaves_everything_as_it_was():
+    (train, y), (later, y_later) = shifting(100), shifting(50, 1)
+    clf = OpenWorldClassifier(CLASSIFIERS["lightgbm"], pooling=POOLING).fit(train[["a", "b"]], y)
+    clf.observe(later[:20], y_later[:20])
+    before, n_later = clf.bank_.state(), len(clf._later)
+    wrong = [
+        {"y": y_later + 2},  # a class that training never had
+        {"y": y_later[1:]},
+        {"y": y_later, "sample_weight": np.zeros(50)},
+        {"y": y_later, "sample_weight": -np.ones(50)},
+        {"y": y_later, "sample_weight": [np.nan] * 50},
+        {"y": y_later, "sample_weight": [1.0, 2.0]},
+        {"y": y_later, "refit": "always"},
+    ]
+    for options in wrong:
+        with pytest.raises(ValueError):
+            clf.observe(later.assign(e="new"), **options)
+    after = clf.bank_.state()
+    assert before.keys() == after.keys() and len(clf._later) == n_later
+    assert all(np.array_equal(after[name], array) for name, array in before.items())
+    assert "e" not in clf.bank_.encoder.fields
+
+
+def test_a_model_that_cannot_be_trained_again_leaves_the_bank_as_it_was():
+    class Fails(HistGradientBoostingClassifier):
+        def fit(self, X, y, sample_weight=None):
+            if len(X) > 100:
+                raise MemoryError("too many rows")
+            return super().fit(X, y, sample_weight)
+
+    (train, y), (later, y_later) = shifting(100), shifting(50, 1)
+    clf = OpenWorldClassifier(Fails(max_iter=5), pooling=POOLING).fit(train[["a", "b"]], y)
+    with pytest.raises(MemoryError):
+        clf.observe(later, y_later)
+    assert clf.bank_.mixture.n_labels == 0 and "d" not in clf.bank_.encoder.fields
+    clf.observe(later, y_later, refit="never")
+    assert clf.bank_.mixture.n_labels == 50
+
+
+def test_without_an_argument_it_wraps_boosting_and_takes_text(tmp_path):
+    (train, y), (later, y_later) = shifting(200), shifting(100, 1)
+    clf = OpenWorldClassifier(n_draws=1).fit(train[["a", "d"]], y)
+    assert isinstance(clf.estimator_, HistGradientBoostingClassifier)
+    assert log_loss(clf.predict_proba(train), y) < 0.55  # the text tells most of what it knows
+    unseen = later.assign(d="elsewhere")
+    assert np.isfinite(clf.predict_proba(unseen)).all()
+    clf.observe(later, y_later).save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    for frame in (later, unseen):
+        found, expected = (one.predict_proba(frame, graph="state") for one in (again, clf))
+        assert np.array_equal(found, expected)
+    reg = OpenWorldRegressor(n_draws=1).fit(train[["a", "d"]], train["c"])
+    assert np.isfinite(reg.predict(later)).all()
+
+
+@pytest.mark.parametrize("kind", ["pandas text", "pandas categories", "polars text", "polars enum"])
+def test_lightgbm_takes_text_and_categories(kind, tmp_path):
+    (train, y), (later, y_later) = shifting(200), shifting(100, 1)
+    frames = [train[["a", "d"]], later]
+    if kind == "pandas categories":
+        names = ["east", "north", "south", "west"]
+        frames = [f.assign(d=pd.Categorical(f["d"], names)) for f in frames]
+    elif kind != "pandas text":
+        frames = [pl.from_dict({n: f[n].to_numpy() for n in f}) for f in frames]
+        dtype = pl.String if kind == "polars text" else pl.Enum(["east", "north", "south", "west"])
+        frames = [f.with_columns(pl.col("d").cast(dtype)) for f in frames]
+    clf = OpenWorldClassifier(LGBMClassifier(**LGBM), n_draws=1).fit(frames[0], y)
+    assert log_loss(clf.predict_proba(frames[0]), y) < 0.55
+    clf.observe(frames[1], y_later).save(tmp_path / "model")
+    assert clf.bank_.retrained is not None
+    again = load(tmp_path / "model")
+    found, expected = (one.predict_proba(frames[1], graph="state") for one in (again, clf))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_catboost_with_cat_features_fits_observes_saves_and_loads(tmp_path):
+    (train, y), (later, y_later) = shifting(200), shifting(100, 1)
+    model = CatBoostClassifier(**CATBOOST, cat_features=["d"])
+    clf = OpenWorldClassifier(model, n_draws=1).fit(train[["a", "d"]], y)
+    ignoring = log_loss(clf.predict_proba(later, new_features="drop"), y_later)
+    clf.observe(later.assign(e=later["d"] + "!"), y_later)  # a new column of numbers, one of text
+    assert clf.bank_.retrained.columns == ["a", "d"]  # it was told of no others
+    assert log_loss(clf.predict_proba(later), y_later) < ignoring
+    clf.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    found, expected = (one.predict_proba(later, graph="state") for one in (again, clf))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    again.observe(later, y_later)
+
+
+def test_text_for_a_model_that_takes_none_names_the_remedy():
+    train, y = shifting(50)
+    with pytest.raises(InputError) as caught:
+        OpenWorldClassifier(LogisticRegression()).fit(train, y)
+    assert str(caught.value) == (
+        "column 'd' holds text, which LogisticRegression does not take: wrap a Pipeline that "
+        "encodes it, such as OneHotEncoder and this model."
+    )
+
+
+def test_a_wrapper_is_trained_anew_on_rows_with_new_columns():
+    (train, y), (later, y_later) = shifting(200), shifting(300, 1)
+    clf = OpenWorldClassifier(LGBMClassifier(**LGBM), n_draws=1).fit(train[["a", "b"]], y)
+    clf.observe(later).refit(later, y_later)
+    report = clf.refit_report_
+    assert report["rows"] == 300 and 50 <= report["validation_rows"] <= 70
+    assert report["gained"]["accuracy"] > 0
+    assert clf.bank_.encoder.fields == ("a", "b", "c", "d") and clf.bank_.mixture.n_labels == 0
+    with pytest.raises(ValueError):
+        clf.refit(later, y_later[1:])
+    assert clf.refit_report_ is report

@@ -77,9 +77,10 @@ def _openworld_auto() -> Any:
     return scores("openworld", *arguments)
 
 
-@case("openworld-criteo", data=True)
+@case("openworld-avazu", data=True)
 def _openworld_log() -> Any:
-    return experiment_rows("openworld", "--datasets", "criteo-sample")
+    methods = "drop,evidence,late_labels"
+    return experiment_rows("openworld", "--datasets", "avazu-sample", "--methods", methods)
 
 
 def experiment_rows(name: str, *arguments: object) -> Any:

@@ -137,6 +137,19 @@ def test_new_feature_without_rows_gets_zero_or_the_mean_of_its_field(recompose, 
 
 
 @pytest.mark.parametrize("recompose", COMPOSITIONS)
+def test_centred_embeddings_of_new_features_move_no_sum_on_average(recompose):
+    model, X = make(recompose), random_table(5, n_features=9)
+    X[:, 8] = 0
+    plain = extrapolate(model, X)
+    model.centred = True
+    centred = extrapolate(model, X)
+    assert_near((X[:, 6:] @ centred[6:]).mean(0), torch.zeros(WIDTH), 1e-12)
+    assert_near(centred[6] - centred[7], plain[6] - plain[7], 1e-12)
+    assert torch.equal(centred[:6], plain[:6]) and not centred[8].any()
+    assert extrapolate(model, X[:, :6]).isfinite().all()  # nothing is new
+
+
+@pytest.mark.parametrize("recompose", COMPOSITIONS)
 def test_a_graph_without_rows_gives_finite_embeddings(recompose):
     W_hat = extrapolate(make(recompose), torch.zeros(0, 8))
     assert W_hat.isfinite().all() and not W_hat[6:].any()

@@ -25,7 +25,6 @@ from openfate.models import (
     GraphSAGE,
     RunningFATE,
     WideDeep,
-    interactions,
     make_backbone,
     with_fields,
 )
@@ -278,7 +277,7 @@ def test_linear_weights_start_at_zero_and_embeddings_do_not():
         ),
         (
             lambda: make_backbone("tree", 4, 1),
-            "backbone='tree' is unknown: choose one of 'mlp', 'deepfm', 'widedeep', 'dcn'.",
+            "backbone='tree' is unknown: choose 'mlp', 'deepfm', 'widedeep' or 'dcn'.",
         ),
         (
             lambda: DCN(4, pool="field_linear"),
@@ -304,26 +303,3 @@ def test_bad_arguments_are_named(build, message):
     with pytest.raises(InputError) as error:
         build()
     assert str(error.value) == message
-
-
-def test_a_new_backbone_is_a_class_and_a_line_in_the_list(monkeypatch):
-    """What CONTRIBUTING asks of one: it is made by name, trained, and made again from `about`."""
-
-    class Average(Backbone):
-        name = "average"
-
-        def __init__(self, width: int, n_outputs: int = 1) -> None:
-            super().__init__(width, n_outputs)
-            self.out = nn.Linear(width, n_outputs)
-
-        def forward(self, z: Tensor) -> Tensor:
-            return self.out(z)
-
-        def about(self) -> dict:
-            return {"name": self.name, "width": self.width, "n_outputs": self.n_outputs}
-
-    monkeypatch.setitem(interactions.BACKBONES, "average", Average)
-    backbone = make_backbone("average", 4, 1)
-    assert type(make_backbone(**backbone.about())) is Average
-    graph = Bipartite.from_fixed(torch.tensor([[0, 2], [1, 3]]))[0]
-    assert FATE(4, backbone, GraphSAGE(4)).extrapolate(graph).shape == (4, 4)

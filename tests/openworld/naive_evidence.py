@@ -2,7 +2,7 @@
 
 import math
 
-from openfate.openworld.pooling import TINY
+from openfate.openworld.evidence import TINY
 
 
 def log(p):
@@ -31,13 +31,6 @@ def pool_classes(X, P0, strength, alpha):
         w = [math.exp(v - max(z)) for v in z]
         P.append([v / sum(w) for v in w] if X[i].any() else list(P0[i]))
     return P
-
-
-def late_binary(k, m, n, pi, alpha):
-    """Evidence of one feature from late labels, as printed in OPEN-WORLD section 3."""
-    happened, expected = k + alpha * pi, m + alpha * pi
-    missed, allowed = n - k + alpha * (1 - pi), n - m + alpha * (1 - pi)
-    return math.log(happened / expected) - math.log(missed / allowed)
 
 
 def pool_values(X, y0, strength, alpha):

@@ -1,3 +1,5 @@
+"""The sums of evidence, exact in a stream, and how they move predictions, against slow twins."""
+
 import time
 import tracemalloc
 
@@ -5,35 +7,42 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_evidence import pool_classes, pool_values, pooled
 
 from openfate.errors import InputError
-from openfate.openworld import Evidence
+from openfate.openworld import (
+    Evidence,
+    JointEvidence,
+    LiveEvidence,
+    Pooling,
+    UseEvidence,
+    View,
+    evidence,
+    pooled_evidence,
+    reference_strength,
+    score,
+)
+from openfate.openworld.evidence import _GRID, _cross_entropy, combine
 from openfate.table import MultiHot
 
-SUMS = ("count", "total", "labelled_count", "labelled_total", "outcome", "mean")
+SUMS = ("count", "total", "mean")
 TASKS = ("multiclass", "multilabel", "regression")
 
 
-def rows(seed, n_rows=6, n_features=5, task="multiclass"):
-    """New features, predictions and labels of a few rows."""
+def rows(seed, n_rows=6, n_features=5):
+    """New features and predictions of a few rows."""
     rng = np.random.default_rng(seed)
     dense = rng.random((n_rows, n_features)) < 0.4
     X = MultiHot.from_entries(*np.nonzero(dense), n_rows, n_features)
-    P0 = rng.dirichlet(np.ones(3), n_rows)
-    if task == "multiclass":
-        return X, P0, rng.integers(3, size=n_rows)
-    return X, P0, rng.integers(2, size=(n_rows, 3)).astype(float)
+    return X, rng.dirichlet(np.ones(3), n_rows)
 
 
 def scratch(history, task, n_features):
-    """The state recomputed from (rows, labelled, weight) of everything that is still in it."""
+    """The state recomputed from (rows, weight) of everything that is still in it."""
     state = Evidence(3, task)
     state.add(MultiHot.from_rows([], n_features), np.zeros((0, 3)))
-    for (X, P0, y), labelled, weight in history:
-        if labelled:
-            state.add_labelled(X, P0, y, weight=weight)
-        else:
-            state.add(X, P0, weight=weight)
+    for (X, P0), weight in history:
+        state.add(X, P0, weight=weight)
     return state
 
 
@@ -44,7 +53,7 @@ def assert_same(one, other, tolerance=1e-9):
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["add", "label", "remove", "decay", "merge", "reload"]),
+        st.sampled_from(["add", "remove", "decay", "merge", "reload"]),
         st.integers(0, 50),
         st.integers(1, 9),
     ),
@@ -57,39 +66,22 @@ steps = st.lists(
 def test_any_sequence_of_changes_equals_recomputation_from_scratch(steps, task):
     state, history = Evidence(3, task), []
     for what, seed, n_features in steps:
-        batch = rows(seed, n_features=n_features, task=task)
+        batch = rows(seed, n_features=n_features)
         if what == "add":
-            state.add(*batch[:2])
-            history.append((batch, False, 1.0))
-        elif what == "label":
-            state.add_labelled(*batch)
-            history.append((batch, True, 1.0))
+            state.add(*batch)
+            history.append((batch, 1.0))
         elif what == "remove" and history:
-            (X, P0, y), labelled, weight = history.pop(seed % len(history))
-            gone = (X, P0, y) if labelled else (X, P0)
-            (state.remove_labelled if labelled else state.remove)(*gone, weight=weight)
+            gone, weight = history.pop(seed % len(history))
+            state.remove(*gone, weight=weight)
         elif what == "decay":
             state.decay(0.5 + seed / 100)
-            history = [(b, labelled, w * (0.5 + seed / 100)) for b, labelled, w in history]
+            history = [(b, w * (0.5 + seed / 100)) for b, w in history]
         elif what == "merge":
-            state.merge(Evidence(3, task).add_labelled(*batch))
-            history.append((batch, True, 1.0))
+            state.merge(Evidence(3, task).add(*batch))
+            history.append((batch, 1.0))
         elif what == "reload":
             state = Evidence.from_arrays(state.to_arrays(), task)
     assert_same(state, scratch(history, task, state.n_features))
-
-
-def test_labels_that_come_later_equal_labels_that_came_at_once():
-    X, P0, y = rows(1)
-    late = Evidence(3).add(X, P0).add_labelled(X, P0, y, seen=True)
-    assert_same(late, Evidence(3).add_labelled(X, P0, y))
-    assert late.count.tolist() == X.feature_degree.tolist()  # counted once
-
-
-def test_removing_labels_leaves_what_was_seen_without_them():
-    X, P0, y = rows(2)
-    state = Evidence(3).add(X, P0).add_labelled(X, P0, y, seen=True)
-    assert_same(state.remove_labelled(X, P0, y, seen=True), Evidence(3).add(X, P0))
 
 
 def test_growing_by_one_feature_at_a_time_keeps_the_sums():
@@ -101,7 +93,7 @@ def test_growing_by_one_feature_at_a_time_keeps_the_sums():
 
 
 def test_a_copy_does_not_follow_its_original():
-    X, P0, _ = rows(3)
+    X, P0 = rows(3)
     state = Evidence(3).add(X, P0)
     copy = state.copy()
     state.decay(0)
@@ -110,14 +102,14 @@ def test_a_copy_does_not_follow_its_original():
 
 
 def test_arrays_of_a_state_do_not_follow_it():
-    X, P0, _ = rows(3)
+    X, P0 = rows(3)
     state = Evidence(3).add(X, P0)
     arrays = state.to_arrays()
     state.decay(0)
     assert arrays["row_total"].sum() == pytest.approx(X.n_rows)
 
 
-X3, P3, Y3 = rows(0)
+X3, P3 = rows(0)
 
 
 @pytest.mark.parametrize(
@@ -129,13 +121,6 @@ X3, P3, Y3 = rows(0)
         (lambda: Evidence(3).add(X3, P3 * np.nan), "row 0 is predicted as [nan, nan, nan]"),
         (lambda: Evidence(3).add(X3, P3 + 1), "give probabilities from 0 to 1."),
         (lambda: Evidence(3, "regression").add(X3, P3 / 0), "give finite numbers."),
-        (lambda: Evidence(3).add_labelled(X3, P3, Y3[1:]), "6 rows but 5 labels: give"),
-        (lambda: Evidence(3).add_labelled(X3, P3, Y3 + 3), "is outside 0..2: give the place"),
-        (lambda: Evidence(3).add_labelled(X3, P3, Y3 + 0.5), "give a class number each."),
-        (
-            lambda: Evidence(3, "multilabel").add_labelled(X3, P3, Y3),
-            "give 3 finite numbers a row.",
-        ),
         (lambda: Evidence(3).decay(1.5), "factor=1.5: choose a number from 0 to 1."),
         (
             lambda: Evidence(3).merge(Evidence(2)),
@@ -158,7 +143,7 @@ def test_a_refused_batch_changes_nothing():
     state = Evidence(3).add(X3, P3)
     before = state.to_arrays()
     with pytest.raises(InputError):
-        state.add_labelled(X3, P3, Y3 + 3)
+        state.add(X3, P3 + 1)
     after = state.to_arrays()
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
@@ -168,7 +153,7 @@ def observe_stream(n_rows, n_features, chunk=100_000):
     rng, state, seconds = np.random.default_rng(0), Evidence(2), 0.0
     for _ in range(n_rows // chunk):
         steps = rng.integers(1, n_features // 5, (chunk, 5))
-        X = MultiHot.from_fixed(np.cumsum(steps, 1) % n_features, n_features)
+        X = MultiHot.from_rows(np.cumsum(steps, 1) % n_features, n_features)
         p = rng.random((chunk, 1))
         P0 = np.hstack([1 - p, p])
         started = time.perf_counter()
@@ -194,3 +179,368 @@ def test_ten_million_rows_are_observed_in_minutes_on_one_core():
     print(f"10 million rows, 5 new cells each: {seconds:.1f} s")
     assert state.count.sum() == 50_000_000
     assert seconds < 180
+
+
+# ---- from sums to predictions -------------------------------------------------------------------
+
+
+def table(seed, n_rows=7, n_features=4, share=0.4):
+    dense = np.random.default_rng(seed).random((n_rows, n_features)) < share
+    return MultiHot.from_entries(*np.nonzero(dense), n_rows, n_features), dense
+
+
+def predictions(seed, n_rows=7, n_classes=3, extreme=False):
+    P = np.random.default_rng(seed + 99).dirichlet(np.ones(n_classes), n_rows)
+    return np.eye(n_classes)[P.argmax(1)] if extreme else P
+
+
+@settings(deadline=None)
+@given(st.integers(0, 999), st.floats(0.1, 2), st.floats(0.5, 50), st.booleans())
+def test_pooling_agrees_with_its_slow_twin(seed, strength, alpha, extreme):
+    X, dense = table(seed)
+    P0 = predictions(seed, extreme=extreme)
+    P = score(Evidence(3).add(X, P0), X, P0, Pooling(strength, alpha), own=True)
+    np.testing.assert_allclose(P, pool_classes(dense, P0, strength, alpha), atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_regression_agrees_with_its_slow_twin(seed):
+    X, dense = table(seed)
+    y0 = np.random.default_rng(seed).normal(size=7)
+    state = Evidence(1, "regression").add(X, y0)
+    y = score(state, X, y0, Pooling(0.7, 3.0), own=True)
+    np.testing.assert_allclose(y[:, 0], pool_values(dense, y0, 0.7, 3.0), atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_are_independent_two_class_problems(seed):
+    X, _ = table(seed)
+    P0 = np.random.default_rng(seed).random((7, 2))
+    both = score(Evidence(2, "multilabel").add(X, P0), X, P0, Pooling(0.7, 3.0), own=True)
+    for label in range(2):
+        two = np.stack([1 - P0[:, label], P0[:, label]], 1)
+        P = score(Evidence(2).add(X, two), X, two, Pooling(0.7, 3.0), own=True)
+        np.testing.assert_allclose(both[:, label], P[:, 1], atol=1e-9)
+
+
+@pytest.mark.parametrize("task", ["multiclass", "multilabel", "regression"])
+@pytest.mark.parametrize("relative", [False, True])
+def test_rows_without_new_features_keep_their_prediction_bit_for_bit(task, relative):
+    X, dense = table(5, share=0.3)
+    P0 = np.random.default_rng(5).dirichlet(np.ones(3), 7)
+    state = Evidence(3, task).add(X, P0)
+    P = score(state, X, P0, Pooling(1.3, relative=relative), own=True)
+    untouched = ~dense.any(1)
+    assert untouched.any()
+    assert np.array_equal(P[untouched], P0[untouched])
+    nothing = MultiHot.from_rows([[]] * 7, 0)
+    assert np.array_equal(score(state, nothing, P0, Pooling(), own=False), P0)
+
+
+def test_strength_zero_and_a_feature_never_met_change_nothing():
+    X, _ = table(1)
+    P0 = predictions(1)
+    assert np.array_equal(score(Evidence(3), X, P0, Pooling()), P0)
+    assert np.array_equal(score(Evidence(3).add(X, P0), X, P0, Pooling(strength=0)), P0)
+
+
+def test_a_feature_of_one_row_says_nothing_to_that_row():
+    X = MultiHot.from_rows([[0], []], 1)
+    P0 = predictions(2, n_rows=2)
+    np.testing.assert_allclose(score(Evidence(3).add(X, P0), X, P0, Pooling(), own=True), P0)
+
+
+def test_leaving_the_own_vote_out_equals_a_state_without_the_row():
+    X, _ = table(3)
+    P0 = predictions(3)
+    state = Evidence(3).add(X, P0)
+    together = score(state, X, P0, Pooling(), own=True)
+    for i in range(7):
+        others = state.copy().remove(X.select_rows([i]), P0[[i]])
+        others.row_count, others.row_total = state.row_count, state.row_total  # pi is of all rows
+        alone = score(others, X.select_rows([i]), P0[[i]], Pooling())
+        np.testing.assert_allclose(alone, together[[i]])
+
+
+def test_a_class_never_predicted_stays_so_and_everything_is_finite():
+    X, _ = table(4)
+    P0 = np.hstack([predictions(4, n_classes=2), np.zeros((7, 1))])
+    P = score(Evidence(3).add(X, P0), X, P0, Pooling(5.0, 0.1), own=True)
+    assert np.isfinite(P).all()
+    np.testing.assert_allclose(P.sum(1), 1)
+    assert P[:, 2].max() < 1e-6
+
+
+def test_certain_predictions_give_defined_results_even_with_a_feature_in_every_row():
+    X = MultiHot.from_rows([[0, 1]] * 4, 2)
+    P0 = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    P = score(Evidence(2).add(X, P0), X, P0, Pooling(2.0, 0.5), own=True)
+    assert np.isfinite(P).all()
+    assert P.argmax(1).tolist() == [0, 1, 0, 0]  # a model that is certain stays certain
+
+
+def test_repeated_features_lower_the_reference_strength():
+    """Twenty copies of one feature are one piece of evidence, not twenty."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=400)
+    p = np.where(y == 1, 0.7, 0.3) + rng.uniform(-0.2, 0.2, 400)
+    P0, has = np.stack([1 - p, p], 1), (rng.random(400) < np.where(y == 1, 0.8, 0.2))
+    strengths = []
+    for copies in (1, 20):
+        X = MultiHot.from_rows([list(range(copies)) if h else [] for h in has], copies)
+        state = Evidence(2).add(X, P0)
+        full = score(state, X, P0, Pooling(1.0, relative=True), own=True)
+        strengths.append(np.log(full[has, 1] / P0[has, 1]).mean())
+    assert strengths[1] == pytest.approx(strengths[0], rel=0.2)
+
+
+@pytest.mark.parametrize("task", ["multiclass", "multilabel"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_reference_strength_is_the_best_of_the_grid(task, seed):
+    X, _ = table(seed, n_rows=60, n_features=9)
+    P0 = predictions(seed, n_rows=60)
+    state = Evidence(3, task).add(X, P0)
+    e = pooled_evidence(state, X, P0, 1.0)
+    pi = np.broadcast_to(P0.mean(0), e.shape)
+    told = e.any(1)
+    losses = [_cross_entropy(combine(pi[told], s * e[told], task), P0[told], task) for s in _GRID]
+    assert reference_strength(e, P0, task) == _GRID[int(np.argmin(losses))]
+
+
+def test_reference_strength_of_values_is_the_slope():
+    e = np.array([[1.0], [-1.0], [2.0], [-2.0]])
+    assert reference_strength(e, 3 + 0.5 * e, "regression") == pytest.approx(0.5)
+    assert reference_strength(e, 3 - 0.5 * e, "regression") == 0
+    assert reference_strength(0 * e, e, "regression") == 0
+
+
+def test_relative_settings_can_be_fixed_for_use_row_by_row():
+    X, _ = table(6)
+    P0 = predictions(6)
+    state = Evidence(3).add(X, P0)
+    relative, plain = Pooling(0.8, 2.0, relative=True), Pooling(1.0, 2.0)
+    e = np.log(score(state, X, P0, plain) / P0)
+    fixed = relative.fixed(reference_strength(e - e.mean(1, keepdims=True), P0))
+    assert not fixed.relative
+    P = score(state, X, P0, fixed)
+    for i in range(7):
+        alone = score(state, X.select_rows([i]), P0[[i]], fixed)
+        np.testing.assert_allclose(alone, P[[i]], rtol=1e-12)
+
+
+def test_score_changes_neither_state_nor_input():
+    X, _ = table(7)
+    P0 = predictions(7)
+    state = Evidence(3).add(X, P0)
+    arrays, before = state.to_arrays(), P0.copy()
+    score(state, X, P0, Pooling(), own=True)
+    assert np.array_equal(P0, before)
+    assert all(np.array_equal(a, arrays[name]) for name, a in state.to_arrays().items())
+
+
+def test_combine_without_evidence_keeps_probabilities():
+    P0 = predictions(8)
+    np.testing.assert_allclose(combine(P0, np.zeros_like(P0), "multiclass"), P0)
+    np.testing.assert_allclose(combine(P0, np.zeros_like(P0), "multilabel"), P0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"strength": -1.0}, "strength=-1.0: choose a number from 0 up."),
+        ({"alpha": 0.0}, "alpha=0.0: choose a number above 0."),
+        ({"slope": float("nan")}, "slope=nan: choose a number above 0."),
+        ({"n_sweeps": 0}, "n_sweeps=0: choose an integer from 1 up."),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(InputError) as caught:
+        Pooling(**settings)
+    assert message in str(caught.value)
+
+
+# ---- evidence in a stream: neither the order of rows nor how they were cut matters ------------
+
+RELATIVE = Pooling(strength=0.7, alpha=3.0, relative=True)
+
+
+def stream(seed: int, n: int = 60, n_features: int = 7, n_outputs: int = 3):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_outputs, n)  # what predictions and features tell of
+    told = rng.random((n, n_features)) < np.where(np.arange(n_features) % 3 == y[:, None], 0.5, 0.1)
+    votes = rng.dirichlet(np.ones(n_outputs), n) + 2 * np.eye(n_outputs)[y]
+    X = MultiHot.from_entries(*np.nonzero(told), n, n_features)
+    return X, votes / votes.sum(1, keepdims=True)
+
+
+def say(live, X):
+    """What evidence makes of rows that are predicted alike."""
+    P = np.full((X.n_rows, live.state.n_outputs), 1 / live.state.n_outputs)
+    return live.move(P, X, P)
+
+
+@given(st.integers(0, 30), st.lists(st.integers(1, 59), max_size=4))
+def test_order_and_cuts_do_not_matter(seed, cuts):
+    X, votes = stream(seed)
+    whole = LiveEvidence(3, pooling=RELATIVE)
+    whole.observe(X, votes)
+    order = np.random.default_rng(seed).permutation(60)
+    parts = LiveEvidence(3, pooling=RELATIVE)
+    for part in np.split(order, sorted(set(cuts))):
+        parts.observe(X.select_rows(part), votes[part])
+    assert parts.fixed.strength == pytest.approx(whole.fixed.strength, abs=1e-12)
+    np.testing.assert_allclose(say(parts, X), say(whole, X), atol=1e-9)
+
+
+def test_the_strength_is_that_of_all_rows_while_they_fit_the_sample():
+    X, votes = stream(0)
+    live = LiveEvidence(3, pooling=RELATIVE)
+    live.observe(X, votes)
+    state = Evidence(3).add(X, votes)
+    e = pooled_evidence(state, X, votes, RELATIVE.alpha)
+    assert live.fixed.strength == pytest.approx(0.7 * reference_strength(e, votes))
+    assert live.fixed.strength > 0
+
+
+def test_the_sample_stays_small_and_is_the_same_in_any_order(monkeypatch):
+    monkeypatch.setattr(evidence, "SAMPLE", 10)
+    X, votes = stream(1)
+    one, other = LiveEvidence(3, pooling=RELATIVE), LiveEvidence(3, pooling=RELATIVE)
+    one.observe(X, votes)
+    for at in np.random.default_rng(0).permutation(60):
+        other.observe(X.select_rows([at]), votes[[at]])
+    ours, theirs = one.to_arrays(), other.to_arrays()
+    assert len(ours["sample_key"]) == 10
+    for name in ("sample_key", "sample_row_ptr", "sample_ids", "sample_votes"):
+        assert np.array_equal(ours[name], theirs[name])
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-9, 1.0, 1e6, 1e15])
+def test_a_sample_of_predicted_numbers_does_not_depend_on_their_unit(scale):
+    """They were rounded to a millionth: of tiny and of huge ones a single row was left."""
+    X = MultiHot.from_rows([[0]] * 50, 1)
+    values = np.random.default_rng(0).normal(size=(50, 1))
+    near = values * (1 + 1e-12)  # as other rows beside it would make them
+    live = LiveEvidence(1, "regression", RELATIVE)
+    live.observe(X, values * scale)
+    live.observe(X, near * scale)
+    assert len(live.to_arrays()["sample_key"]) == 50
+
+
+def test_predicted_numbers_on_both_sides_of_a_power_of_two_are_one_row():
+    X = MultiHot.from_rows([[0]] * 4, 1)
+    live = LiveEvidence(1, "regression", RELATIVE)
+    live.observe(X, np.array([[np.nextafter(4, 0)], [np.nextafter(4, 9)], [0.0], [-0.0]]))
+    assert len(live.to_arrays()["sample_key"]) == 2
+
+
+def test_arrays_bring_it_back_and_a_copy_is_independent():
+    X, votes = stream(3)
+    live = LiveEvidence(3, pooling=RELATIVE)
+    live.observe(X, votes)
+    before = say(live, X)
+    again = LiveEvidence.from_arrays(live.to_arrays(), "multiclass", RELATIVE)
+    assert np.array_equal(say(again, X), before)
+    live.copy().observe(X, votes)
+    assert np.array_equal(say(live, X), before)
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    X, votes = stream(4)
+    live = LiveEvidence(3, pooling=RELATIVE)
+    live.observe(X, votes)
+    arrays = live.to_arrays()
+    with pytest.raises(InputError, match="sample_ids"):
+        LiveEvidence.from_arrays(
+            {n: a for n, a in arrays.items() if n != "sample_ids"}, "multiclass", RELATIVE
+        )
+    with pytest.raises(InputError, match="outside"):
+        LiveEvidence.from_arrays(
+            {**arrays, "sample_ids": arrays["sample_ids"] + 100}, "multiclass", RELATIVE
+        )
+
+
+def test_nothing_observed_says_nothing():
+    X, _ = stream(5)
+    live = LiveEvidence(3, pooling=RELATIVE)
+    assert live.fixed.strength == 0
+    assert np.array_equal(say(live, X), np.full((60, 3), 1 / 3))
+
+
+# ---- rows that are predicted together --------------------------------------------------------
+
+
+def joint_of(live, parts, every=True):
+    joint = JointEvidence(live, every)
+    for _ in range(joint.pooling.n_sweeps):
+        joint.sweep(parts)
+    return joint
+
+
+@pytest.mark.parametrize("task", ["multiclass", "multilabel", "regression"])
+@pytest.mark.parametrize("n_sweeps", [1, 2, 3])
+def test_rows_predicted_together_are_those_of_the_candidate(n_sweeps, task):
+    X, P0 = stream(6)
+    use = UseEvidence(3.0, n_sweeps)
+    pooling = use.pooling(1.0, 0.9)  # the strength at which a candidate's sweeps are made
+    expected = combine(P0, use(View(lambda X: P0, X, X, task)), task, 0.9)
+    halves = [(X.select_rows(half), P0[half]) for half in (np.arange(20), np.arange(20, 60))]
+    for parts in ([(X, P0)], halves):
+        joint = joint_of(LiveEvidence(3, task, pooling), parts)
+        found = joint.move(P0, X, joint.votes(X, P0))
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert not np.allclose(expected, P0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_second_sweep_is_the_first_with_its_predictions_as_votes(seed):
+    """The slow twin: pool P0, move P0; pool what came out, move P0 again."""
+    X, dense = table(seed)
+    P0 = predictions(seed)
+    joint = joint_of(LiveEvidence(3, pooling=Pooling(0.7, 3.0, n_sweeps=2)), [(X, P0)])
+    P1 = np.array(pool_classes(dense, P0, 0.7, 3.0))
+    expected = []
+    for i in range(len(P0)):
+        z = np.log(P0[i]) + 0.7 * np.array(pooled(dense, P1, i, 3.0))
+        expected.append(np.exp(z) / np.exp(z).sum())
+    np.testing.assert_allclose(joint.move(P0, X, joint.votes(X, P0)), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_sweeps", [1, 2])
+def test_every_row_counts_once_whether_it_came_before_or_now(n_sweeps):
+    X, P0 = stream(7)
+    batch = Pooling(0.7, 3.0, relative=True, n_sweeps=n_sweeps)
+    live = LiveEvidence(3, pooling=RELATIVE, batch_pooling=batch)
+    live.observe(X.select_rows(np.arange(30)), P0[:30])
+    later, P = X.select_rows(np.arange(30, 60)), P0[30:]
+    joint = joint_of(live, [(later, P)])
+    # The obvious twin of one sweep: a state of all rows, the later ones' own votes left out.
+    state = Evidence(3).add(X, P0)
+    reference = reference_strength(pooled_evidence(state, X, P0, 3.0), P0)
+    expected = score(state, later, P, batch.fixed(reference), own=True)
+    assert np.allclose(joint.move(P, later, joint.votes(later, P)), expected) == (n_sweeps == 1)
+
+
+def test_the_rows_count_for_features_that_more_of_them_have_than_the_state_has_seen():
+    X, P0 = stream(8, n_features=9)
+    live = LiveEvidence(3, pooling=RELATIVE, batch_pooling=Pooling(2.0, 1.0, n_sweeps=2))
+    often, once, new = (np.arange(*at) for at in ((0, 3), (3, 6), (6, 9)))
+    seen = np.tile(np.arange(60), 3)
+    live.observe(X.select_features(often).select_rows(seen).widen(9), P0[seen])
+    some = [MultiHot.from_rows([[j]], 9) for j in once]
+    live.observe(MultiHot.stack(some), P0[:3])
+    joint = joint_of(live, [(X, P0)], every=False)
+    found, alone = joint.move(P0, X, joint.votes(X, P0)), live.move(P0, X)
+    others = X.select_features(np.concatenate([once, new])).row_degree > 0
+    assert others.any() and not others.all()
+    np.testing.assert_allclose(found[~others], alone[~others], atol=1e-12)
+    assert (np.abs(found - alone).max(1) > 1e-6)[others].all()
+
+
+def test_a_slope_takes_back_what_a_model_is_too_sure_of_in_rows_that_are_moved():
+    P0 = np.array([[0.9, 0.1], [0.9, 0.1]])
+    found = combine(P0, np.array([[0.1, 0.0], [0.0, 0.0]]), "binary", 0.5)
+    assert np.array_equal(found[1], P0[1])
+    assert found[0, 0] / found[0, 1] == pytest.approx(np.exp(0.1) * 9**0.5)
+    both = combine(P0, np.array([[0.1, 0.0], [0.0, 0.0]]), "multilabel", 0.5)
+    assert both[0, 0] / (1 - both[0, 0]) == pytest.approx(np.exp(0.1) * 3)

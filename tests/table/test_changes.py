@@ -310,22 +310,20 @@ def test_a_mapping_that_is_changed_later_changes_nothing():
     [
         (
             lambda: Policies(new_columns="use"),
-            'new_columns must be "extrapolate", "ignore", "warn" or "error", '
-            "or a mapping from fields to those words, not 'use'.",
+            "new_columns='use' is unknown: choose 'extrapolate', 'ignore', 'warn' or 'error'.",
         ),
         (
             lambda: Policies(missing_columns="extrapolate"),
-            'missing_columns must be "ignore", "warn" or "error", '
-            "or a mapping from fields to those words, not 'extrapolate'.",
+            "missing_columns='extrapolate' is unknown: choose 'ignore', 'warn' or 'error'.",
         ),
         (
             lambda: Policies(new_values={"job": "use"}),
-            'new_values[\'job\'] must be "extrapolate", "ignore", "warn" or "error", not \'use\'.',
+            "new_values['job']='use' is unknown: choose 'extrapolate', 'ignore', 'warn' or "
+            "'error'.",
         ),
         (
             lambda: Policies(new_values=["warn"]),
-            'new_values must be "extrapolate", "ignore", "warn" or "error", '
-            "or a mapping from fields to those words, not ['warn'].",
+            "new_values=['warn'] is unknown: choose 'extrapolate', 'ignore', 'warn' or 'error'.",
         ),
         (
             lambda: Policies(new_values={3: "warn"}),

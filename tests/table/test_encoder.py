@@ -491,6 +491,7 @@ def test_the_parts_are_a_header_for_json_and_a_row_for_each_id(apart):
         "missing": "feature",
         "edges": {"age": [0.0, 5.0, 10.0]},
         "scales": {"size": [2.0, 1.0]},
+        "knots": {},
         "hash_key": b"key".hex(),
         "fitted": True,
     }
@@ -547,11 +548,11 @@ def with_row(header, vocabulary, *row):
     [
         (
             lambda h, v: ({}, v),
-            "the header must hold schema, missing, edges, scales, hash_key, fitted",
+            "the header must hold schema, missing, edges, scales, knots, hash_key, fitted",
         ),
         (
             lambda h, v: (None, v),
-            "the header must hold schema, missing, edges, scales, hash_key, fitted",
+            "the header must hold schema, missing, edges, scales, knots, hash_key, fitted",
         ),
         (lambda h, v: changed(h, v, missing="drop"), "missing or fitted is not what it must be"),
         (lambda h, v: changed(h, v, fitted=1), "missing or fitted is not what it must be"),
@@ -696,7 +697,7 @@ def test_a_row_with_one_id_for_each_field_takes_the_fixed_width_path():
         ),
         (
             lambda aged: Encoder(SCHEMA, "drop"),
-            'missing must be "feature" or "none", not \'drop\'.',
+            "missing='drop' is unknown: choose 'feature' or 'none'.",
         ),
         (
             lambda aged: aged.grow_copy(pl.DataFrame(), columns="city"),

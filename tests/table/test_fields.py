@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openfate.errors import InputError
-from openfate.table import Encoder, Field, Policies, Schema, compare, text_of
-from openfate.table.fields import KINDS, Scale, Text, read_texts
+from openfate.table import Encoder, Field, Schema
+from openfate.table.fields import Scale
 
 TEXT, LIST = Field("x", "categorical"), Field("x", "multivalued")
 NUMBER, VALUE = Field("x", "numeric"), Field("x", "numeric", numeric="value")
@@ -67,7 +67,7 @@ def fitted(frame, field: Field, **settings) -> Encoder:
         ),
         (
             lambda: Field("age", "numeric", numeric="raw"),
-            "field 'age': numeric must be \"buckets\" or \"value\", not 'raw'.",
+            'field \'age\': numeric must be "buckets", "value" or "linear", not \'raw\'.',
         ),
         (
             lambda: Field("job", "categorical", numeric="value"),
@@ -87,27 +87,6 @@ def test_a_scale_can_be_given_and_survives_json():
     for scale in ((1, 0), (1, float("nan")), (1,), "ab"):
         with pytest.raises(InputError, match="a finite mean and a deviation above 0"):
             Field("age", "numeric", numeric="value", scale=scale)
-
-
-class Domain(Text):
-    """An address of mail is its domain."""
-
-    name = "address"
-
-    def _read(self, table):
-        text = text_of(table.columns[self.field.name], self.field.name)
-        return (read_texts(text.str.split("@").list.last(), hash_key=self.hash_key),)
-
-
-def test_a_kind_is_one_class_and_one_line_where_kinds_are_listed(monkeypatch):
-    monkeypatch.setitem(KINDS, Domain.name, Domain)
-    frame = pl.DataFrame({"x": ["ann@a.org", "bob@b.org", None, "cy@a.org"]})
-    encoder = fitted(frame, Field("x", "address"))
-    assert decoded(encoder) == ["a.org", "b.org", None]
-    assert Encoder.from_parts(*encoder.to_parts()).encode(frame).ids.tolist() == [0, 1, 2, 0]
-    report = compare(encoder, pl.DataFrame({"x": ["eve@c.org"]}), Policies())
-    assert report.columns[0].examples == ("'c.org'",)
-    assert Schema.from_json(encoder.schema.to_json()) == encoder.schema
 
 
 @pytest.mark.parametrize(

@@ -108,19 +108,17 @@ def assert_is(X: MultiHot, dense: np.ndarray, entries: np.ndarray) -> None:
     assert np.array_equal(ones.to_dense(), entries)
 
 
-@given(valued_rows())
-def test_from_rows_keeps_the_last_value_of_a_repeated_id(table):
-    assert_is(MultiHot.from_rows(table[0], D, table[1]), dense_values(*table), dense_of(table[0]))
+def of_values(rows: list[list[int]], values: list[list[float]]) -> MultiHot:
+    """A value for each id of each row."""
+    entries = [(i, j) for i, row in enumerate(rows) for j in row]
+    row, feature = np.array(entries, dtype=np.int64).reshape(-1, 2).T
+    numbers = [number for row_values in values for number in row_values]
+    return MultiHot.from_entries(row, feature, len(rows), D, values=numbers)
 
 
 @given(valued_rows())
 def test_from_entries_keeps_the_last_value_of_a_repeated_entry(table):
-    rows, values = table
-    entries = [(i, j) for i, row in enumerate(rows) for j in row]
-    row, feature = np.array(entries, dtype=np.int64).reshape(-1, 2).T
-    numbers = [number for row_values in values for number in row_values]
-    X = MultiHot.from_entries(row, feature, len(rows), D, values=numbers)
-    assert_is(X, dense_values(*table), dense_of(rows))
+    assert_is(of_values(*table), dense_values(*table), dense_of(table[0]))
 
 
 @given(valued_rows(), st.data())
@@ -128,7 +126,7 @@ def test_values_follow_selected_rows(table, data):
     n_rows = len(table[0])
     at = data.draw(st.lists(st.integers(0, n_rows - 1), max_size=9)) if n_rows else []
     at = np.array(at, dtype=int)
-    X = MultiHot.from_rows(table[0], D, table[1]).select_rows(at)
+    X = of_values(*table).select_rows(at)
     assert_is(X, dense_values(*table)[at], dense_of(table[0])[at])
 
 
@@ -136,7 +134,7 @@ def test_values_follow_selected_rows(table, data):
 def test_values_follow_selected_features_and_widening(table, features):
     at = np.array(features, dtype=int)
     dense, entries = dense_values(*table)[:, at], dense_of(table[0])[:, at]
-    X = MultiHot.from_rows(table[0], D, table[1]).select_features(features)
+    X = of_values(*table).select_features(features)
     assert_is(X, dense, entries)
     wider = (0, 0), (0, D - len(at))
     assert_is(X.widen(D), np.pad(dense, wider), np.pad(entries, wider))
@@ -145,7 +143,7 @@ def test_values_follow_selected_features_and_widening(table, features):
 @given(st.lists(st.tuples(valued_rows(), st.booleans()), min_size=1, max_size=4))
 def test_stacking_gives_ones_to_parts_without_values(parts):
     stacked = MultiHot.stack(
-        [MultiHot.from_rows(rows, D, values if has else None) for (rows, values), has in parts]
+        [of_values(*table) if has else MultiHot.from_rows(table[0], D) for table, has in parts]
     )
     entries = np.concatenate([dense_of(table[0]) for table, _ in parts])
     dense = [dense_values(*table) if has else dense_of(table[0]) for table, has in parts]
@@ -153,12 +151,6 @@ def test_stacking_gives_ones_to_parts_without_values(parts):
         assert_is(stacked, np.concatenate(dense), entries)
     else:
         assert stacked.values is None
-
-
-def test_from_fixed_keeps_the_order_of_the_values():
-    X = MultiHot.from_fixed([[3, 1], [0, 5]], D, values=[[0.5, 1], [2, 0]])
-    assert X.values.tolist() == [0.5, 1, 2, 0]
-    assert X.width == 2 and X.feature_degree.tolist() == [1, 1, 0, 1, 0, 1]
 
 
 def test_a_matrix_without_values_stays_one_of_bytes():
@@ -189,12 +181,6 @@ def test_an_empty_list_selects_nothing():
     assert X.select_features([]).n_features == 0
 
 
-def test_from_fixed_keeps_the_order_of_the_ids():
-    X = MultiHot.from_fixed([[3, 1], [0, 5]], D)
-    assert X.ids.tolist() == [3, 1, 0, 5]
-    assert X.width == 2
-
-
 def test_widening_adds_empty_columns():
     X = MultiHot.from_rows([[1]], 2).widen(4)
     assert X.to_dense().tolist() == [[0, 1, 0, 0]]
@@ -206,10 +192,6 @@ def test_widening_adds_empty_columns():
         (lambda: MultiHot.from_rows([[6]], 6), "feature id 6 is outside 0..5."),
         (lambda: MultiHot.from_rows([[-1]], 6), "feature id -1 is outside 0..5."),
         (lambda: MultiHot.from_rows([[1]], 6).widen(2), "cannot widen 6 features to 2."),
-        (
-            lambda: MultiHot.from_fixed([1, 2], 6),
-            "ids must have the shape (rows, ids per row), not (2,).",
-        ),
         (lambda: MultiHot.from_entries([0], [5], 2, 3), "feature id 5 is outside 0..2."),
         (lambda: MultiHot.from_entries([1], [-1], 2, 3), "feature id -1 is outside 0..2."),
         (lambda: MultiHot.from_entries([4], [0], 2, 3), "row 4 is outside 0..1."),
@@ -218,9 +200,9 @@ def test_widening_adds_empty_columns():
             lambda: MultiHot.from_entries([0, 1], [0], 2, 3),
             "row and feature must have the same shape (entries,), not (2,) and (1,).",
         ),
-        (lambda: MultiHot.from_fixed([[2**32]], 3), "feature id 4294967296 is outside 0..2."),
+        (lambda: MultiHot.from_rows([[2**32]], 3), "feature id 4294967296 is outside 0..2."),
         (
-            lambda: MultiHot.from_fixed([[1.7]], 3),
+            lambda: MultiHot.from_rows([[1.7]], 3),
             "feature ids must be integers, not float64 (the first is 1.7); "
             "convert them with astype(int).",
         ),
@@ -228,11 +210,6 @@ def test_widening_adds_empty_columns():
             lambda: MultiHot.from_rows([[0], [True]], 3),
             "feature ids must be integers, not bool (the first is True); "
             "convert them with astype(int).",
-        ),
-        (
-            lambda: MultiHot.from_fixed([[0, 1, 2], [2, 1, 2]], 3),
-            "row 1 holds the feature id 2 twice; "
-            "give it once, or use from_rows, which counts it once.",
         ),
         (
             lambda: MultiHot.from_rows([[1]], 3).select_features([0, 2, 2]),
@@ -272,7 +249,7 @@ def test_widening_adds_empty_columns():
             "row_ptr must run from 0 to 2 (the number of ids).",
         ),
         (
-            lambda: MultiHot.from_rows([[0, 1], [1]], 3, values=[[1.0, 2.0], [np.nan]]),
+            lambda: MultiHot.from_entries([0, 0, 1], [0, 1, 1], 2, 3, values=[1.0, 2.0, np.nan]),
             "the value of feature id 1 is nan (entry 2): "
             "values must be finite in float32; leave out what is missing.",
         ),
@@ -284,18 +261,6 @@ def test_widening_adds_empty_columns():
         (
             lambda: MultiHot.from_entries([0, 0], [1, 2], 1, 3, values=[1.0]),
             "values must have the shape of the ids, (2,), not (1,): one for each.",
-        ),
-        (
-            lambda: MultiHot.from_fixed([[0, 1]], 3, values=[1.0, 2.0]),
-            "values must have the shape of the ids, (1, 2), not (2,): one for each.",
-        ),
-        (
-            lambda: MultiHot.from_rows([[0], [1, 2]], 3, values=[[1.0], [1.0]]),
-            "row 1 has 2 ids and 1 values: give one for each id.",
-        ),
-        (
-            lambda: MultiHot.from_rows([[0]], 3, values=[[1.0], []]),
-            "there are 1 rows of ids and 2 rows of values.",
         ),
         (
             lambda: MultiHot(np.array([0, 1]), np.array([1], np.int32), 3, np.ones(1)),

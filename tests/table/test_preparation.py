@@ -624,9 +624,9 @@ def test_another_target_does_not_go_on_with_an_unfinished_preparation(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"threshold": 0}, "threshold must be an integer from 1 up, not 0."),
-        ({"count_on": "test"}, "count_on must be one of train, all, not 'test'."),
-        ({"hour": "noon"}, 'hour must be "raw" or "of-day", not \'noon\'.'),
+        ({"threshold": 0}, "threshold=0: choose an integer from 1 up."),
+        ({"count_on": "test"}, "count_on='test' is unknown: choose 'train' or 'all'."),
+        ({"hour": "noon"}, "hour='noon' is unknown: choose 'raw' or 'of-day'."),
         (
             {"target": "y"},
             "target, time, drop and log belong to the format \"csv\", not 'criteo'.",

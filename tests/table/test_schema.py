@@ -179,7 +179,7 @@ def test_a_schema_knows_its_fields():
     [
         (
             lambda: Schema.from_frame(pl.DataFrame(), numeric="raw"),
-            'numeric must be "buckets" or "value", not \'raw\'.',
+            "numeric='raw' is unknown: choose 'buckets', 'value' or 'linear'.",
         ),
         (
             lambda: Schema([Field("a", "numeric"), Field("a", "categorical")]),
@@ -210,8 +210,8 @@ def test_a_schema_knows_its_fields():
         ),
         (
             lambda: Schema.from_json('{"fields": [{"name": "a"}]}'),
-            "a field needs name and kind (and n_buckets, bounds, hashed, numeric, scale), "
-            "not {'name': 'a'}.",
+            "a field needs name and kind (and n_buckets, bounds, hashed, numeric, scale, n_knots, "
+            "knots), not {'name': 'a'}.",
         ),
     ],
 )

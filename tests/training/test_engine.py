@@ -44,6 +44,13 @@ class OtherMLP(MLP):
     pass
 
 
+def pretend_a_gpu(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: name)
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
@@ -77,10 +84,7 @@ class OtherMLP(MLP):
     ],
 )
 def test_what_does_not_fit_is_named(model, reason, monkeypatch):
-    monkeypatch.undo()
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
-    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: name)
+    pretend_a_gpu(monkeypatch)
     assert engines.fused_obstacle(model(), "cuda") == reason
 
 
@@ -100,9 +104,10 @@ def test_what_does_not_fit_is_named(model, reason, monkeypatch):
 def test_fused_refuses_what_does_not_fit(change, reason, monkeypatch):
     monkeypatch.undo()
     if change:
-        monkeypatch.setattr(engines, "_device_obstacle", lambda model, device: None)
+        pretend_a_gpu(monkeypatch)
     with pytest.raises(InputError) as error:
-        make_engine(make().cpu(), replace(BASE, engine="fused", **change), "cpu")
+        device = "cuda" if change else "cpu"
+        make_engine(make().cpu(), replace(BASE, engine="fused", **change), device)
     assert str(error.value) == (
         f"engine='fused' does not fit: {reason}. Choose engine='auto', which takes plain torch "
         "then."

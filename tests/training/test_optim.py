@@ -173,9 +173,7 @@ def test_touching_twice_is_refused():
 def test_an_unknown_mode_is_named():
     with pytest.raises(InputError) as error:
         RowAdam(start(), LR, mode="sparse")
-    assert str(error.value) == (
-        "adam='sparse' is unknown: choose one of ('exact', 'lazy', 'dense')."
-    )
+    assert str(error.value) == ("adam='sparse' is unknown: choose 'exact', 'lazy' or 'dense'.")
 
 
 def test_moments_can_be_brought_forward_too():

@@ -26,13 +26,17 @@ BACKBONES = {
     "dcn": lambda: DCN(H, 2, **PLAIN),
     "dcn by field": lambda: DCN(H, 2, **PLAIN, **BY_FIELD),
 }
-SETTINGS = Settings.plain(epochs=3, batch_size=3, cell_dropout=0.4, lr=0.05, weight_decay=0.1)
+SETTINGS = Settings.plain(
+    **{"epochs": 3, "batch_size": 3, "cell_dropout": 0.4, "lr": 0.05, "weight_decay": 0.1},
+    **{"adam": "exact", "schedule": "constant"},
+)
 
 
 def slow(model: FATE, X: MultiHot, y: np.ndarray, s: Settings, seed: int) -> FATE:
     """The twin: a graph of all cells, each with the value that dropout leaves it, scaled up."""
     model = copy.deepcopy(model)
-    adam = torch.optim.AdamW(model.parameters(), s.lr, weight_decay=s.weight_decay, foreach=False)
+    rates = {"betas": (0.9, s.beta2), "weight_decay": s.weight_decay, "foreach": False}
+    adam = torch.optim.AdamW(model.parameters(), s.lr, **rates)
     order, cells = np.random.default_rng([seed, 4]), torch.Generator().manual_seed(seed)
     for _ in range(s.epochs):
         for rows in np.array_split(order.permutation(X.n_rows), X.n_rows // s.batch_size):
@@ -82,10 +86,10 @@ def test_plain_networks_learn_and_repeat(name):
 
 
 @pytest.mark.parametrize("untrained", ["zero", "leave"])
-def test_a_feature_without_a_row_is_zero_or_only_decays(untrained):
+def test_a_feature_without_a_row_is_zero_or_stays(untrained):
     X, y = MultiHot.from_rows([[0, 2], [1, 3]] * 4, D), np.array([0, 1] * 4)
     model = FATE(D, BACKBONES["mlp"]())
     model.W.data[4] = 1.0
     train(model, X, y, Settings.plain(epochs=1, untrained=untrained))
     W = model.W[4].detach()
-    assert not W.any() if untrained == "zero" else 0.9 < float(W.min()) < 1.0
+    assert not W.any() if untrained == "zero" else (W == 1).all()

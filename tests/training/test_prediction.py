@@ -38,7 +38,7 @@ def test_new_features_can_be_dropped():
     [
         (
             {"engine": "quick"},
-            "engine='quick' is unknown: choose one of ('auto', 'plain', 'fused').",
+            "engine='quick' is unknown: choose 'auto', 'plain' or 'fused'.",
         ),
         ({"n_ahead": -1}, "n_ahead=-1: choose an integer from 0 up."),
         ({"n_ahead": 1.5}, "n_ahead=1.5: choose an integer from 0 up."),

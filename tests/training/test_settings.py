@@ -31,12 +31,12 @@ from openfate.training import Settings
         ({"drop_edge": True}, "drop_edge=True: choose a number from 0 to 1."),
         (
             {"loss": "hinge"},
-            "loss='hinge' is unknown: choose one of "
-            "('log_loss', 'multilabel', 'squared_error', 'absolute_error').",
+            "loss='hinge' is unknown: choose 'log_loss', 'multilabel', 'squared_error' or "
+            "'absolute_error'.",
         ),
         (
             {"reading": "rows"},
-            "reading='rows' is unknown: choose one of ('mask', 'columns').",
+            "reading='rows' is unknown: choose 'mask' or 'columns'.",
         ),
     ],
 )

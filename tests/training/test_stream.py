@@ -277,11 +277,11 @@ def test_a_loss_that_is_not_finite_ends_the_run():
         ),
         (
             lambda: train(make(), source, [0, 1], BASE),
-            "y, sample_weight and field_of are of a table: batches hold ids and labels.",
+            "y, sample_weight, field_of and is_knot are of a table: batches hold ids and labels.",
         ),
         (
             lambda: replace(BASE, adam="sgd"),
-            "adam='sgd' is unknown: choose one of ('exact', 'lazy', 'dense').",
+            "adam='sgd' is unknown: choose 'exact', 'lazy' or 'dense'.",
         ),
         (
             lambda: replace(BASE, validate_every=0),

@@ -86,12 +86,12 @@ def test_bench_on_a_gpu(command, quick, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "--threads", "0"], "threads=0: give 1 or more."),
-        (["infer", "--repeats", "-1"], "repeats=-1: give 1 or more."),
-        (["scale", "--repeats", "0"], "repeats=0: give 1 or more."),
-        (["scale", "--rows", "1"], "rows=1: give 2 or more."),
+        (["train", "--threads", "0"], "threads=0: choose a number from 1 up."),
+        (["infer", "--repeats", "-1"], "repeats=-1: choose a number from 1 up."),
+        (["scale", "--repeats", "0"], "repeats=0: choose a number from 1 up."),
+        (["scale", "--rows", "1"], "rows=1: choose a number from 2 up."),
         (["scale", "--features", "0"], "n_features=0: for 39 fields give 195 or more."),
-        (["epoch", "--device", "cpu", "--workers", "0"], "n_workers=0: give 1 or more."),
+        (["epoch", "--device", "cpu", "--workers", "0"], "n_workers=0: choose a number from 1 up."),
         (["train", "--device", "cuda:7"], "device 'cuda:7' is not known: choose cpu or cuda."),
         (["scale", "--device", "gpu"], "device 'gpu' is not known: choose cpu or cuda."),
     ],

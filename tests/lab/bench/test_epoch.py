@@ -33,7 +33,8 @@ def test_drawn_batches_are_the_stream_s_own():
 
 
 @pytest.mark.parametrize(
-    ("flag", "message"), [("--rows", "n_rows=1: give 2"), ("--batch-rows", "batch_rows=1: give")]
+    ("flag", "message"),
+    [("--rows", "n_rows=1: choose a number from 2"), ("--batch-rows", "batch_rows=1: choose")],
 )
 def test_an_epoch_of_nothing_is_refused(flag, message, capsys):
     assert bench.main(["epoch", "--device", "cpu", flag, "1"]) == 2

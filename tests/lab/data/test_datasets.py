@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from openfate.errors import DataFileError, InputError
-from openfate_lab.data import SOURCES, Source, load
-from openfate_lab.data.source import Cells, encode
+from openfate_lab.data import SOURCES, load
 
 SEQUENCE = "ACGT" * 15
 GENE = f"EI,    A-1,    {SEQUENCE}\nIE, A-2, {SEQUENCE[::-1]}\nN, A-3,{SEQUENCE}\n"
@@ -120,17 +119,6 @@ def test_the_environment_comes_before_the_cache(tmp_path, monkeypatch):
     put(tmp_path / "data", "gene", GENE.replace("N, A-3", "N, A-4"))
     monkeypatch.setenv("OPENFATE_DATA", str(tmp_path / "data"))
     assert load("gene").sha256 != hashlib.sha256(GENE.encode()).hexdigest()
-
-
-def test_a_data_set_is_one_source_and_one_line_in_the_list(tmp_path, monkeypatch):
-    def read(path):
-        cells = Cells(path)
-        return encode(cells.numbers(["acid"]), cells.column("grade"))
-
-    monkeypatch.setitem(SOURCES, "wine", Source(read, "wine", {"wine.csv": None}))
-    put(tmp_path, "wine", "acid,grade\n0.1,good\n0.9,bad\n")
-    wine = load("wine", tmp_path)
-    assert (wine.fields, wine.classes, wine.y.tolist()) == (("acid",), ("bad", "good"), [1, 0])
 
 
 # ---- faults ------------------------------------------------------------------------------------

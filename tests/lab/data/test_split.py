@@ -132,10 +132,6 @@ def test_the_hash_tells_splits_apart(split):
             "1 field cannot be split into observed and new; at least 2 are needed.",
         ),
         (
-            lambda: split_fields([[0, 1]], 0.5, seed=0),
-            "field_of must have the shape (features,), not (1, 2).",
-        ),
-        (
             lambda: split_features(10, 0.5, seed=0, rounding="up"),
             'rounding must be "complement" or "reference", not \'up\'.',
         ),
@@ -152,11 +148,6 @@ def test_the_hash_tells_splits_apart(split):
             lambda: split_fields([0, 1], "x", seed=0),
             "observed must be between 0 and 1, not 'x'; "
             "give the share of fields that training may see, e.g. 0.5.",
-        ),
-        (
-            lambda: split_fields([0.0, np.nan], 0.5, seed=0),
-            "field_of must be integers or names, not float64 (the first is 0.0); "
-            "give the number of each feature's field.",
         ),
         (
             lambda: Split([0, 1], [1], [2], [0], [1]),

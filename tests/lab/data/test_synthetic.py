@@ -139,12 +139,12 @@ def test_values_born_on_a_later_day_do_not_come_before_it(stream):
 
 
 def test_half_of_the_variance_of_w_is_noise_and_the_rate_and_spread_are_as_asked():
-    stream = SyntheticStream(100_000, n_features=100_000, click_rate=0.2, logit_std=1.5)
+    stream = SyntheticStream(100_000, n_features=100_000)
     noise = stream.w - stream.w_known
     assert 0.4 < noise.var() / stream.w.var() < 0.6
     assert abs(np.corrcoef(noise, stream.w_known)[0, 1]) < 0.02
     block = stream.block(0)
-    assert abs(block.y.mean() - 0.2) < 0.02 and abs(block.logit.std() - 1.5) < 0.1
+    assert abs(block.y.mean() - 0.25) < 0.02 and abs(block.logit.std() - 2) < 0.1
     np.testing.assert_allclose(
         block.logit, stream.w[block.ids].sum(1) + stream.intercept, rtol=1e-4, atol=1e-4
     )
@@ -172,7 +172,7 @@ def test_training_counts_are_those_of_the_training_rows(stream):
     ("arguments", "says"),
     [
         ({"shape": "movies"}, 'shape must be "criteo", "avazu" or a list, not \'movies\'.'),
-        ({"new_share": 0.7}, "new_share must be from 0 up to 0.5, not 0.7."),
+        ({"affinity": 11}, "affinity=11: choose a number from 0 to 10."),
         ({"n_features": 100}, "n_features=100 is too few for 39 fields over 10 days; give 780"),
         ({"n_days": 1}, "1000 rows over 1 days: give 2 days or more, each with a row."),
     ],

@@ -183,7 +183,7 @@ def test_evidence_is_weighed_by_the_log_loss_of_validation_alone(clicks):
 
 def test_evidence_of_strength_zero_leaves_base_as_it_is(clicks):
     trial = ClickTrial(clicks, "nn", 0, QUICK)
-    trial.unlabelled = Pooling(strength=0.0, label_strength=0.0)
+    trial.unlabelled = Pooling(strength=0.0)
     evidence, base = trial.result("evidence"), trial.result("base")
     assert evidence["score"] == pytest.approx(base["score"], abs=1e-6)
 

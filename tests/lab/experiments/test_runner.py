@@ -117,6 +117,15 @@ def test_an_experiment_is_run_summed_up_and_resumed(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in records} == records
 
 
+def test_a_method_without_a_score_is_named_and_not_recorded(tmp_path):
+    plan = Plan(Coin(), "digits", 3, ("base",), "digits", folder=tmp_path)
+    with pytest.raises(
+        OpenFATEError, match=r"base has no auc .* digits, seed 3: .* one class alone"
+    ):
+        plan.complete({"results": {}}, lambda _: {"metric": "auc", "score": float("nan")})
+    assert not plan.path.exists()
+
+
 def test_other_settings_are_refused_by_name(tmp_path):
     run(Coin(biases=(0.25,)), tmp_path, jobs=1)
     with pytest.raises(InputError) as caught:

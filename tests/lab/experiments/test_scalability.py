@@ -144,7 +144,10 @@ def test_a_second_run_into_the_same_folder_is_refused(tmp_path):
     ("words", "work"),
     [
         (["bench", "train"], "openfate_lab.bench.command.bench_sides"),
-        (["experiment", "scalability", "--out", "out"], "openfate_lab.bench.scale.bench_scale"),
+        (
+            ["experiment", "scalability", "--out", "out"],
+            "openfate_lab.experiments.scalability.bench_scale",
+        ),
         (["report", "."], "openfate_lab.report.build"),
     ],
 )

@@ -68,12 +68,28 @@ def test_a_record_from_before_a_setting_was_added_counts_as_its_default(tmp_path
     assert plan.finished() is not None
 
 
+@pytest.mark.parametrize(
+    ("changes", "made_again"),
+    [({}, {"fate"}), ({"centred": False}, set()), ({"compat": "reference"}, set())],
+)
+def test_of_a_record_from_before_centring_fate_alone_is_made_again(tmp_path, changes, made_again):
+    (plan,) = plans(tmp_path, trials=1, **changes)
+    run_trial(plan)
+    record = json.loads(plan.path.read_text())
+    assert record.pop("centred") is bool(made_again)
+    plan.path.write_text(json.dumps(record))
+    assert set(record["results"]) - set(plan.record()["results"]) == made_again
+    assert (plan.finished() is None) is bool(made_again)
+
+
 def test_other_settings_go_to_another_folder(tmp_path):
     (plan,) = plans(tmp_path, trials=1)
     (other,) = plans(tmp_path, trials=1, set={"drop_edge": 0.2})
     (reference,) = plans(tmp_path, trials=1, compat="reference", novelty="columns")
+    (uncentred,) = plans(tmp_path, trials=1, centred=False)
     assert plan.folder.name == "default-epochs=2"
     assert other.folder.name == "default-drop_edge=0.2-epochs=2"
+    assert uncentred.folder.name == "default-uncentred-epochs=2"
     assert reference.folder.name == "reference-columns-epochs=2"
 
 
@@ -139,7 +155,7 @@ def test_a_killed_run_goes_on_to_the_table_of_an_uninterrupted_one(tmp_path):
         ({"methods": ("fates",)}, "did you mean 'fate'?"),
         ({"novelty": "rows"}, "novelty: 'rows' is unknown (choose from values, columns)"),
         ({"compat": "code"}, "compat='code' is unknown: choose 'paper' or 'reference'."),
-        ({"observed": (1.5,)}, "observed=1.5: a share lies between 0 and 1, such as 0.5."),
+        ({"observed": (1.5,)}, "observed must be between 0 and 1, not 1.5"),
         ({"observed": ()}, "observed is empty: give one share or more."),
         ({"split_seed": -1}, "split_seed=-1"),
         ({"set": {"left_out": 2.0}}, "left_out=2.0: choose a number from 0 to 1."),

@@ -1,10 +1,7 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
-from openfate.errors import OpenFATEError
 from openfate.table import MultiHot
 from openfate.training import Settings
 from openfate_lab.data import load
@@ -130,13 +127,6 @@ def test_k_shot_takes_the_graph_networks_output_for_all_features(digits):
     one = Trial(digits, split, 0, settings)
     assert one.fate_fit[0].recompose == "all"
     assert one.result("fate_drop_new")["score"] >= 0
-
-
-def test_a_test_split_of_one_class_has_no_auc(digits):
-    one = trial(replace(digits, metric="auc"))
-    one.y_test = np.ones_like(one.y_test)
-    with pytest.raises(OpenFATEError, match=r"base has no auc .* one class alone"):
-        one.result("base")
 
 
 def test_reference_leaves_the_stray_feature_out(digits):

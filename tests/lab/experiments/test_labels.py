@@ -1,0 +1,122 @@
+"""The experiment of later labels, on scikit-learn's digits; and the demo's sentences."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import openfate
+from openfate.errors import InputError
+from openfate_lab.data import load
+from openfate_lab.experiments.demo import DEMO_METHODS, read_aloud
+from openfate_lab.experiments.labels import METHODS, Labels, Trial, split_rows
+from openfate_lab.experiments.runner import make_plans, run
+
+
+def small(**changes):
+    settings = {"datasets": ("digits",), "observed": (0.3,), "counts": (40,), "trials": 1}
+    return Labels(**settings | {"base": "hist", "refit": "never"} | changes)
+
+
+@pytest.fixture
+def few_rounds(monkeypatch):
+    """Boosting of few rounds, so that a fit takes no time."""
+    make = Trial._make
+
+    def quick(self):
+        made = make(self)
+        if self.settings.base == "hist":
+            made.set_params(estimator=made._base().set_params(max_iter=8))
+        return made.set_params(n_draws=2)
+
+    monkeypatch.setattr(Trial, "_make", quick)
+
+
+def test_a_run_prints_score_and_log_loss_of_every_method(tmp_path, few_rounds):
+    experiment = small()
+    (plan,) = make_plans(experiment, tmp_path)
+    record = experiment.run_trial(plan)
+    assert list(record["results"]) == [
+        "ignore",
+        "openfate@0",
+        "oracle",
+        "openfate@40",
+        "retrain@40",
+    ]
+    found = run(experiment, tmp_path, jobs=1)  # nothing is left to run
+    rows = found.content["rows"]
+    assert {row["method"] for row in rows} == set(METHODS)
+    assert {(row["metric"], row["labels"]) for row in rows if row["method"] == "openfate"} == {
+        (metric, count) for metric in ("score", "log_loss") for count in (0, 40)
+    }
+    wanted = {"dataset", "observed", "novelty", "labels", "method", "metric", "base", "mean", "std"}
+    assert all(wanted <= row.keys() for row in rows)
+    (before, after) = found.content["means"]
+    assert after["openfate"]["log_loss"] < after["ignore"]["log_loss"]
+    assert before["n_cells"] == after["n_cells"] == 1
+    assert json.loads(plan.path.read_text())["results"] == record["results"]
+    bound = np.log(10) + 1e-6  # of the smaller prior of ignoring
+    assert record["results"]["openfate@40"]["excess_loss"] <= bound
+
+
+def test_a_resumed_trial_goes_on_as_if_it_had_not_stopped(few_rounds):
+    settings = small(novelty="features", base="lightgbm")
+    whole, resumed = (Trial(load("digits"), settings, 0.3, 0) for _ in range(2))
+    first = [whole.result(name) for name in ("openfate@20", "openfate@40")][-1]
+    second = resumed.result("openfate@40")  # twenty labels were observed before it stopped
+    assert second["test_log_loss"] == pytest.approx(first["test_log_loss"], abs=1e-9)
+
+
+@pytest.mark.parametrize("novelty", ["columns", "values", "features"])
+def test_what_is_new_is_not_there_in_training(novelty):
+    trial = Trial(load("digits"), small(novelty=novelty), 0.3, 1)
+    assert not set(trial.train) & set(trial.later) and not set(trial.test) & set(trial.later)
+    if novelty == "columns":
+        assert trial.known.width == 19 and trial.all.width == 64
+        assert not set(trial.new) & set(trial.known.columns)
+    elif novelty == "features":
+        cells = trial.known.select(pl.all().list.len()).sum_horizontal().sum()
+        assert 0.2 < cells / load("digits").X.nnz < 0.4
+
+
+def test_values_are_hidden_of_text_alone():
+    from openfate_lab.experiments.labels import _hide_values
+
+    frame = pl.DataFrame({"job": list("abcdefghij"), "age": range(10)})
+    shown = _hide_values(frame, 0.3, np.random.default_rng(0))
+    assert shown["job"].null_count() == 7 and shown["age"].equals(frame["age"])
+
+
+@pytest.mark.parametrize("base", ["lightgbm", "hist", "fate"])
+def test_every_model_is_a_public_estimator(base):
+    made = Trial(load("digits"), small(base=base), 0.5, 0)._make()
+    assert type(made) in (openfate.FATEClassifier, openfate.OpenWorldClassifier)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"novelty": "rows"}, "novelty: 'rows' is unknown"),
+        ({"base": "forest"}, "base: 'forest' is unknown"),
+        ({"counts": (0,)}, "counts=(0,): give numbers of labels from 1 up."),
+        ({"observed": ()}, "observed is empty"),
+    ],
+)
+def test_settings_are_refused_before_anything_runs(changes, message, tmp_path):
+    with pytest.raises(InputError) as error:
+        make_plans(small(**changes), tmp_path)
+    assert str(error.value).startswith(message)
+
+
+def test_too_few_rows_leave_counts_out():
+    assert sum(map(len, split_rows(1797, 0))) == 1797
+    (plan,) = make_plans(small(counts=(100, 3000)), "unused")
+    assert "openfate@100" in plan.methods and "openfate@3000" not in plan.methods
+
+
+def test_the_demo_reads_its_numbers():
+    accuracy = dict.fromkeys(DEMO_METHODS, 0.5) | {"openfate@0": 0.6, "paper": 0.4}
+    text = read_aloud(accuracy)
+    assert "are worth +10.0 points, with 50 labels +0.0" in text
+    assert "without labels -10.0." in text
