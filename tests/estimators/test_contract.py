@@ -207,7 +207,7 @@ def test_an_unseen_value_counts_once_it_was_observed(model, rows):
     old = pl.col("age") > 50
     # WHY: two, since the embedding of one new feature alone is its own mean, which is taken away.
     model.observe(
-        rows.with_columns(job=pl.when(old).then(pl.lit("judge")).otherwise(pl.lit("pilot")))
+        rows.with_columns(job=pl.when(old).then(pl.lit("judge")).otherwise(pl.lit("baker")))
     )
     assert not np.allclose(before, predict(model, judge, graph="state"))
 
