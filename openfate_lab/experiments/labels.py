@@ -43,6 +43,10 @@ _COLOURS = {
     **{"retrain": "#2ca02c", "oracle": "#7f7f7f"},
 }
 METHODS = tuple(_COLOURS)
+_COUNTED = {
+    "ahead_of_retrain": "ahead of retraining",
+    "behind_ignore": "behind ignoring by more than .002",
+}
 COUNTS = (100, 300, 1000, 3000)
 MOST_TRAINED, MOST_TEST, LEAST_TEST = 10_000, 6_000, 300  # rows
 RECORD = {**runner.RECORD, "observed": float, "seed": int}
@@ -67,6 +71,9 @@ class Labels(Experiment):
         as in the paper.
     counts
         How many later labels have arrived.
+    methods
+        Of ignore, openfate, retrain and oracle; the oracles of two bases compare models to which
+        nothing is new.
     base
         The model: lightgbm, hist (scikit-learn's boosting) or fate (FATEClassifier).
     refit
@@ -85,6 +92,7 @@ class Labels(Experiment):
     observed: tuple[float, ...] = (0.3, 0.5)
     novelty: Novel = "columns"
     counts: tuple[int, ...] = COUNTS
+    methods: tuple[str, ...] | Literal["all"] = "all"
     base: Base = "lightgbm"
     refit: Literal["auto", "never"] = "auto"
     trials: int = 5
@@ -100,6 +108,7 @@ class Labels(Experiment):
         choose("novelty", [self.novelty], get_args(Novel))
         choose("base", [self.base], get_args(Base))
         choose("refit", [self.refit], ("auto", "never"))
+        methods = choose("methods", self.methods, METHODS)
         if not self.counts or min(self.counts) < 1:
             raise InputError(f"counts={self.counts}: give numbers of labels from 1 up.")
         for name in choose("datasets", self.datasets):
@@ -110,10 +119,11 @@ class Labels(Experiment):
                 )
             n_later = len(split_rows(len(dataset.y), 0)[2])
             counts = [count for count in self.counts if count <= n_later]
+            names = tuple(n for n in _names(counts) if n.partition("@")[0] in methods)
             for share in check_shares(self.observed):
                 for seed in range(trials):
                     place = f"{name}/observed-{share!r}/seed-{seed}"
-                    yield Plan(self, name, seed, _names(counts), place, share, data=data)
+                    yield Plan(self, name, seed, names, place, share, data=data)
 
     def header(self, plan: Plan) -> Record:
         """What a record must agree with before anything is added to it."""
@@ -158,8 +168,11 @@ class Labels(Experiment):
                 for method in METHODS
                 if method in row
             )
-            + f"; log-loss ahead of retraining in {row['ahead_of_retrain']}, "
-            f"behind ignoring by more than .002 in {row['behind_ignore']}"
+            + "".join(
+                f"; log-loss {what} in {row[name]}"
+                for name, what in _COUNTED.items()
+                if name in row
+            )
             for row in content["means"]
         ]
 
@@ -307,9 +320,7 @@ def _means(lines: Sequence[Record]) -> list[Record]:
     }
     found = []
     for count in sorted({line["labels"] for line in lines}):
-        cells = list(
-            dict.fromkeys(key[:4] for key in means if key[4:] == (count, "openfate", "score"))
-        )
+        cells = list(dict.fromkeys(key[:4] for key in means if key[4] == count))
         # What does not wait for labels has none.
         at = {m: count if (*cells[0], count, m, "score") in means else 0 for m in METHODS}
         row: Record = {"labels": count, "n_cells": len(cells)}
@@ -323,11 +334,10 @@ def _means(lines: Sequence[Record]) -> list[Record]:
             }
             row[method] = {metric: float(np.mean(values)) for metric, values in both.items()}
             loss[method] = np.array(both["log_loss"])
-        is_retrained = count > 0 and "retrain" in loss
-        row["ahead_of_retrain"] = (
-            int((loss["openfate"] < loss["retrain"]).sum()) if is_retrained else 0
-        )
-        row["behind_ignore"] = int((loss["openfate"] > loss["ignore"] + 0.002).sum())
+        if "openfate" in loss and "ignore" in loss:
+            row["behind_ignore"] = int((loss["openfate"] > loss["ignore"] + 0.002).sum())
+        if "openfate" in loss and "retrain" in loss:
+            row["ahead_of_retrain"] = int((loss["openfate"] < loss["retrain"]).sum())
         found.append(row)
     return found
 
@@ -350,6 +360,8 @@ def _figure(rows: Sequence[Record]) -> Figure:
                 )
                 if len(points) == 1:
                     points = [(0, points[0][1]), (most, points[0][1])]
+                if not points:
+                    continue
                 label = method if style == "-" else None
                 x, y = zip(*((count + 30, score) for count, score in points), strict=True)
                 axes.plot(x, y, style, color=colour, label=label)

@@ -60,6 +60,13 @@ def test_a_run_prints_score_and_log_loss_of_every_method(tmp_path, few_rounds):
     assert record["results"]["openfate@40"]["excess_loss"] <= bound
 
 
+def test_one_method_alone_is_run_and_summarised(tmp_path, few_rounds):
+    found = run(small(methods=("oracle",)), tmp_path, jobs=1)
+    assert {row["method"] for row in found.content["rows"]} == {"oracle"}
+    assert [row["n_cells"] for row in found.content["means"]] == [1]
+    assert "oracle" in small().remarks(found.content)[0]
+
+
 def test_a_resumed_trial_goes_on_as_if_it_had_not_stopped(few_rounds):
     settings = small(novelty="features", base="lightgbm")
     whole, resumed = (Trial(load("digits"), settings, 0.3, 0) for _ in range(2))
