@@ -2,7 +2,7 @@
 
 LightGBM believes what such a text says: a child or a feature that is not there is read from memory
 that is not the model's.  Here every number that a prediction follows is checked, and what LightGBM
-gets is made of those numbers alone: no parameters, no sizes to jump by, nothing that is given twice.
+gets is made of those numbers alone: no parameters, no sizes to jump by, nothing given twice.
 
     tree                        what holds for all trees: classes, objective, names of features
     Tree=0 ...                  splits (features, thresholds, children) and the values of leaves
@@ -165,7 +165,9 @@ def _check_children(left: NDArray[np.int64], right: NDArray[np.int64], n_leaves:
     parent = np.arange(n_leaves - 1)
     for child in (left, right):
         is_leaf = child < 0
-        if not np.where(is_leaf, ~child < n_leaves, (child > parent) & (child < n_leaves - 1)).all():
+        if not np.where(
+            is_leaf, ~child < n_leaves, (child > parent) & (child < n_leaves - 1)
+        ).all():
             raise Unchecked("a tree has a child that is not behind its parent")
 
 

@@ -361,7 +361,7 @@ class _Reader:
         content = node["content"]
         if content["__loader__"] != "DictNode":
             raise Unchecked(f"{name} holds no attributes")
-        found = {}
+        found: dict[str, Any] = {}
         for attribute, value in content["content"].items():
             if attribute in _UNREAD:
                 found[attribute] = None
@@ -598,4 +598,6 @@ def check_classes(model: Any, classes: list[Any]) -> None:
     if not classes or told is None:
         return
     if isinstance(told, np.ndarray) and told.ndim == 1 and told.tolist() != list(classes):
-        raise InputError(f"the wrapped model has the classes {told.tolist()[:5]}, not the bundle's.")
+        raise InputError(
+            f"the wrapped model has the classes {told.tolist()[:5]}, not the bundle's."
+        )
