@@ -1,4 +1,4 @@
-"""scikit-learn's models in files of skops: which ones, with which attributes, and how they are read.
+"""scikit-learn's models in files of skops: which ones, with which attributes, and their reader.
 
 skops trusts every estimator of scikit-learn with any attributes.  That is too much for a file from
 elsewhere: a `Pipeline` whose ``memory`` is a folder unpickles what lies there, and a tree is an
@@ -508,7 +508,7 @@ def _check_forest(model: Any) -> None:
 
 
 def _check_boosting(model: Any) -> None:
-    """What the compiled sum over trees writes to has as many columns as there are trees in a row."""
+    """The compiled sum over trees writes to as many columns as there are trees in a row."""
     trees, width = model.estimators_, _integer(model.n_trees_per_iteration_)
     if not isinstance(trees, np.ndarray) or trees.ndim != 2 or trees.shape[1] != width:
         raise Unchecked("gradient boosting has trees in another shape")
@@ -598,6 +598,5 @@ def check_classes(model: Any, classes: list[Any]) -> None:
     if not classes or told is None:
         return
     if isinstance(told, np.ndarray) and told.ndim == 1 and told.tolist() != list(classes):
-        raise InputError(
-            f"the wrapped model has the classes {told.tolist()[:5]}, not the bundle's."
-        )
+        few = told.tolist()[:5]
+        raise InputError(f"the wrapped model has the classes {few}, not those of the bundle.")

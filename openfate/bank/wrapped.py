@@ -372,18 +372,18 @@ def _dump_skops(estimator: Any) -> bytes:
         found = skops.get_untrusted_types(data=content)
     except Exception as error:
         raise InputError(f"{name} has no safe file format ({error}); keep it in memory.") from None
-    untrusted = [name for name in found if name not in _PLAIN]
-    if untrusted:
-        raise InputError(
-            f"{name} holds the types {', '.join(untrusted[:3])}, which are not safe to read back: "
-            "write that model yourself, and wrap it again after loading."
-        )
     try:
         read_sklearn(content)
     except Unchecked as error:
+        untrusted = [name for name in found if name not in _PLAIN]
+        if untrusted:
+            raise InputError(
+                f"{name} holds the types {', '.join(untrusted[:3])}, which are not safe to read "
+                "back: write that model yourself, and wrap it again after loading."
+            ) from None
         warnings.warn(
             f"{name} is not among the models that can be checked when they are read ({error}): "
-            "the bundle will be read with trusted=True alone.",
+            "the bundle can be loaded with trusted=True alone.",
             stacklevel=2,
         )
     return content
