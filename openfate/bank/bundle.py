@@ -66,7 +66,7 @@ _TEMPORARY = re.compile(r"\.(meta\.json|[a-z]+-[0-9a-f]{16}\.[a-z]+)\.[0-9a-f]{3
 _META_BYTES = 1 << 26
 # A vocabulary of distinct values takes about half a byte a row, packed, and texts that repeat
 # themselves 1/80 of their size; a file that promises far more was made to fill the memory.
-_MOST_ROWS_A_BYTE, _MOST_UNPACKED, _SMALL_VOCABULARY = 16, 1000, 1 << 20
+_MOST_ROWS_A_BYTE, _MOST_UNPACKED, _SMALL_VOCABULARY = 16, 1000, 1 << 16
 
 
 @dataclass(frozen=True)

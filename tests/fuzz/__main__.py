@@ -1,6 +1,6 @@
 """`make fuzz`: thousands of spoilt bundles and files of rows; exit 1 where one did harm.
 
-    python tests/fuzz [--bundles N] [--rows N] [--first N] [--workers N] [--show OUTCOME]
+python tests/fuzz [--bundles N] [--rows N] [--first N] [--workers N] [--show OUTCOME]
 """
 
 from __future__ import annotations

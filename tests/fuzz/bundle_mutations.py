@@ -188,7 +188,9 @@ def _spoil_vocabulary(content: bytes, rng: random.Random) -> bytes:
             frame = pl.concat([frame, frame.tail(rng.randrange(1, 4))])
         case 4:
             at = rng.randrange(len(frame))
-            odd = rng.choice([None, -1, 10**6, 2**31 - 1] if column != "value" else [None, "", "\0"])
+            odd = rng.choice(
+                [None, -1, 10**6, 2**31 - 1] if column != "value" else [None, "", "\0"]
+            )
             cells = frame[column].to_list()
             cells[at] = odd
             frame = frame.with_columns(pl.Series(column, cells, dtype=frame[column].dtype))

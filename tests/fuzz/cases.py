@@ -55,9 +55,7 @@ class Cases:
         Of the cases; each takes seconds, for it is tried in another process.
     """
 
-    def __init__(
-        self, seeds: dict[str, tuple[Files, Any]], catboost_share: float = 0.004
-    ) -> None:
+    def __init__(self, seeds: dict[str, tuple[Files, Any]], catboost_share: float = 0.004) -> None:
         self.seeds, self.catboost_share = seeds, catboost_share
         self._expected: dict[str, np.ndarray] = {}
 
@@ -114,7 +112,9 @@ class Cases:
         return self._expected[name]
 
     def _rows(self, kind: str, rng: random.Random, folder: Path) -> Outcome:
-        write(self.seeds[rng.choice([n for n in self.seeds if n in ("fate", "network")])][0], folder)
+        write(
+            self.seeds[rng.choice([n for n in self.seeds if n in ("fate", "network")])][0], folder
+        )
         path = write_rows(folder.parent, rng)
         if rng.random() < 0.3:  # as `fit` looks at a file
             file = RowFile(path)

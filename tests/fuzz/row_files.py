@@ -38,7 +38,9 @@ def _write_text(folder: Path, rng: random.Random) -> Path:
             cells[rng.randrange(len(cells))] = rng.choice(_CELLS)
         lines.append(separator.join(cells[: len(names)]))
     ending = rng.choice(["\n", "\n", "\r\n", "\r"])
-    content = ending.join(lines).encode(rng.choice(["utf-8", "utf-8", "utf-16", "latin-1"]), "replace")
+    content = ending.join(lines).encode(
+        rng.choice(["utf-8", "utf-8", "utf-16", "latin-1"]), "replace"
+    )
     if rng.random() < 0.4:
         content = spoil_bytes(content, rng)
     if rng.random() < 0.2:
@@ -70,8 +72,10 @@ def _odd_column(rng: random.Random, n: int) -> pa.Array:
         lambda: pa.array([2**63 + 1] * n, pa.uint64()),
         lambda: pa.array([1] * n, pa.decimal128(38, 10)),
         lambda: pa.array([1] * n, pa.decimal256(60, 2)),
-        lambda: pa.array([2**40] * n, pa.time64("us")) if rng.random() < 0.5 else pa.array(
-            [1] * n, pa.time32("s")
+        lambda: (
+            pa.array([2**40] * n, pa.time64("us"))
+            if rng.random() < 0.5
+            else pa.array([1] * n, pa.time32("s"))
         ),
         lambda: pa.array([rng.choice([2**62, 5])] * n, pa.duration(rng.choice(["s", "ns"]))),
         lambda: pa.array(["a", "b"] * n).slice(0, n).dictionary_encode(),
