@@ -27,21 +27,21 @@ def write_rows(folder: Path, rng: random.Random) -> Path:
 
 def _write_text(folder: Path, rng: random.Random) -> Path:
     separator, suffix = rng.choice([(",", ".csv"), (",", ".csv"), ("\t", ".tsv")])
-    names = ["age", "pay", "job", *rng.sample(_NAMES, rng.randrange(3))]
+    names = ["age", "pay", "job", *rng.sample(_NAMES, rng.choice([0, 0, 1, 2]))]
     if rng.random() < 0.2:
         names = rng.sample(names, len(names) - 1)
     lines = [separator.join(names)]
-    for _ in range(rng.choice([0, 1, 3, 30])):
+    for _ in range(rng.choice([0, 1, 3, 3, 10, 30])):
         cells = [f"{rng.gauss(40, 9):.2f}", f"{rng.random():.3f}", rng.choice(["cook", "pilot"])]
         cells += [rng.choice(_CELLS) for _ in names[3:]]
         if rng.random() < 0.3:
             cells[rng.randrange(len(cells))] = rng.choice(_CELLS)
         lines.append(separator.join(cells[: len(names)]))
-    ending = rng.choice(["\n", "\n", "\r\n", "\r"])
+    ending = rng.choices(["\n", "\r\n", "\r"], [8, 4, 1])[0]
     content = ending.join(lines).encode(
-        rng.choice(["utf-8", "utf-8", "utf-16", "latin-1"]), "replace"
+        rng.choices(["utf-8", "utf-16", "latin-1"], [8, 1, 1])[0], "replace"
     )
-    if rng.random() < 0.4:
+    if rng.random() < 0.3:
         content = spoil_bytes(content, rng)
     if rng.random() < 0.2:
         content, suffix = gzip.compress(content), f"{suffix}.gz"
@@ -91,7 +91,7 @@ def _odd_column(rng: random.Random, n: int) -> pa.Array:
 
 
 def _write_parquet(folder: Path, rng: random.Random) -> Path:
-    n = rng.choice([0, 1, 3, 30])
+    n = rng.choice([0, 1, 3, 3, 10, 30])
     columns = {
         "age": pa.array([rng.gauss(40, 9) for _ in range(n)]),
         "pay": pa.array([rng.random() for _ in range(n)]),
