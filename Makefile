@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench docs lines release-check install clean
+.PHONY: demo test fuzz check bench docs lines release-check install clean
 
 demo: .venv/core
 	$(BIN)/openfate demo
 
 test: .venv/all
 	$(BIN)/pytest -n 2 tests openfate openfate_lab --doctest-modules
+
+# About ten minutes: spoilt bundles and files of rows, see docs/security.md.
+fuzz: .venv/all
+	$(BIN)/python tests/fuzz
 
 check: .venv/all
 	$(BIN)/ruff format --check openfate openfate_lab tests benchmarks examples .ci

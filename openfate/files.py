@@ -1,8 +1,13 @@
-"""How a file is written: whole or not at all, where it may be, and by one writer at a time."""
+"""How a file is written: whole or not at all, where it may be, and by one writer at a time.
+
+And how one is read that somebody else may have put there: a regular file, and no more of it.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +19,57 @@ from filelock import FileLock, Timeout
 from openfate.errors import DataFileError, InputError
 
 
+def read_regular(path: Path, most: int) -> bytes:
+    """Read a regular file of at most so many bytes.
+
+    A link is not followed, a pipe is not waited for, a device is not read.
+
+    Raises
+    ------
+    FileNotFoundError, NotADirectoryError
+        Where there is none.
+    DataFileError
+        Where it is something else, longer, or cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "a.txt").write_text("whole")
+    ...     read_regular(Path(folder) / "a.txt", most=5)
+    b'whole'
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            told = os.fstat(descriptor)
+            if not stat.S_ISREG(told.st_mode):
+                raise DataFileError(f"{path}: is no regular file; put the file itself there.")
+            if told.st_size > most:
+                raise DataFileError(f"{path}: has {told.st_size} bytes, more than {most}.")
+            return file.read(most)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise DataFileError(f"{path}: is a link; put the file itself there.") from None
+        raise DataFileError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+def absolute(path: Path) -> Path:
+    """The path from the root; refuses to look from a folder that is gone.
+
+    Examples
+    --------
+    >>> absolute(Path("/tmp/report.html"))
+    PosixPath('/tmp/report.html')
+    """
+    try:
+        return path.absolute()
+    except FileNotFoundError:
+        raise InputError(f"{path}: the folder you are in was removed; go to another.") from None
+
+
 def check_place(out: Path) -> None:
     """Refuse, before the work, a path whose folder is not there or takes no files.
 
@@ -21,7 +77,7 @@ def check_place(out: Path) -> None:
     --------
     >>> check_place(Path("report.html"))
     """
-    folder = out.absolute().parent
+    folder = absolute(out).parent
     if not folder.is_dir():
         raise InputError(f"{out}: there is no folder {folder}; make it first.")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -100,9 +156,12 @@ def hold_folder(folder: Path, lock: Path | None = None, *, wait: bool = False) -
     openfate.errors.InputError: ...: another process is writing there; wait for it, or give \
 another folder.
     """
-    path = (folder / ".lock" if lock is None else lock).absolute()
+    path = absolute(folder / ".lock" if lock is None else lock)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # WHY: a link would have its target made or emptied, a pipe would be waited for.
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise DataFileError(f"{path}: is no regular file; remove it.")
         held = FileLock(path, timeout=-1 if wait else 0, is_singleton=wait)
         held.acquire()
     except Timeout:

@@ -42,8 +42,3 @@ def add_one(path: str, times: int) -> None:
         with updating(path):
             number = read_bundle(path).meta["number"]
             write_bundle(make(number + 1), path, overwrite=True)
-
-
-def read(path: str) -> None:
-    """Read a bundle once."""
-    read_bundle(path)

@@ -580,9 +580,16 @@ class FeatureBank:
         write_bundle(self.to_bundle(), path, overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path) -> FeatureBank:
-        """Read a bundle that `save` or an estimator wrote; needs no training data."""
-        return cls.from_bundle(read_bundle(path), str(path))
+    def load(cls, path: str | Path, *, trusted: bool = False) -> FeatureBank:
+        """Read a bundle that `save` or an estimator wrote; needs no training data.
+
+        Parameters
+        ----------
+        trusted
+            Read a wrapped model that cannot be checked, too.  It may run code: only for bundles of
+            people whom you would let work with your account.  See docs/security.md.
+        """
+        return cls.from_bundle(read_bundle(path), str(path), trusted=trusted)
 
     def to_bundle(self) -> Bundle:
         """Everything as plain values, of one moment."""
@@ -624,9 +631,11 @@ class FeatureBank:
             return state
 
     @classmethod
-    def from_bundle(cls, bundle: Bundle, source: str = "bundle") -> FeatureBank:
+    def from_bundle(
+        cls, bundle: Bundle, source: str = "bundle", *, trusted: bool = False
+    ) -> FeatureBank:
         """The bank that `to_bundle` took apart; refuses parts that do not fit together."""
-        arguments, rows, n_rows = unpack(bundle, source)
+        arguments, rows, n_rows = unpack(bundle, source, trusted)
         bank = cls(**arguments)
         bank.rows, bank.n_rows = rows, n_rows
         return bank

@@ -1,4 +1,4 @@
-"""The bundle: a saved bank as a folder of plain files.  No pickle: reading one runs no code of it.
+"""The bundle: a saved bank as a folder of plain files, checked before anything is made of them.
 
     schema-<hash>.json          fields, bucket edges: the encoder's header
     vocabulary-<hash>.parquet   one row a feature, in the order of ids
@@ -8,9 +8,13 @@
 
 Files carry the hash of their content in their names, so a new version never touches an old one's;
 `meta.json` is renamed into place last and is the commit point.  A crash before it leaves the old
-bundle whole, a crash after it leaves strays, which the next reader or writer sweeps.
+bundle whole, a crash after it leaves strays, which the next writer sweeps.  A reader changes
+nothing: it makes no lock and removes no file.
 
+No file is a pickle.  Files must be regular ones, of the sizes and hashes that meta.json tells;
+what they hold is checked by `openfate.bank.declared`, and a wrapped model by its format's checks.
 `unpack` makes the parts of a bank from a bundle and checks them against one another.
+What is promised of a bundle from elsewhere, and what is not: docs/security.md.
 """
 
 from __future__ import annotations
@@ -35,11 +39,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from openfate import __version__
+from openfate.bank.declared import check_fields, check_meta, check_state, check_weights
 from openfate.bank.network import Network, under
+from openfate.bank.parquet_footer import read_footer
 from openfate.bank.wrapped import Wrapped, revive
 from openfate.errors import DataFileError, InputError
-from openfate.files import check_place, hold_folder, write_whole
-from openfate.openworld import LiveEvidence, Mixture, Pooling, Task
+from openfate.files import check_place, hold_folder, read_regular, write_whole
+from openfate.openworld import EXPERTS, LiveEvidence, Mixture, Pooling, Task
 from openfate.records import versions
 from openfate.table import Encoder, Policies, Schema
 
@@ -58,6 +64,9 @@ _SUFFIXES = {
 _NAME = re.compile(r"(schema|vocabulary|weights|state|estimator|retrained)-[0-9a-f]{16}\.[a-z]+")
 _TEMPORARY = re.compile(r"\.(meta\.json|[a-z]+-[0-9a-f]{16}\.[a-z]+)\.[0-9a-f]{32}")
 _META_BYTES = 1 << 26
+# A vocabulary of distinct values takes about half a byte a row, packed, and texts that repeat
+# themselves 1/80 of their size; a file that promises far more was made to fill the memory.
+_MOST_ROWS_A_BYTE, _MOST_UNPACKED, _SMALL_VOCABULARY = 16, 1000, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,7 @@ def write_bundle(bundle: Bundle, path: str | Path, *, overwrite: bool = False) -
             if not _holds(path / name, content):
                 write_whole(path / name, content)
             files[role] = {"name": name, "sha256": sha256, "bytes": len(content)}
+        files["vocabulary"]["rows"] = len(bundle.vocabulary)
         _sync_folder(path)  # the files' names must be on disk before meta.json speaks of them
         write_whole(path / "meta.json", _meta_text(bundle.meta, files).encode())
         _sync_folder(path)
@@ -142,7 +152,10 @@ def read_bundle(path: str | Path) -> Bundle:
     for _ in range(5):
         meta = _read_meta(path)
         try:
-            contents = {role: _read_file(path, role, entry) for role, entry in _files(path, meta)}
+            contents = {
+                role: _read_file(path, role, entry, _size(path, entry))
+                for role, entry in _files(path, meta)
+            }
         except FileNotFoundError as error:
             # A writer may have replaced the bundle between the two reads: look again.
             if _read_meta(path)["digest"] == meta["digest"]:
@@ -151,7 +164,6 @@ def read_bundle(path: str | Path) -> Bundle:
                     f"{path}: the bundle's file {name} is missing; restore it, or fit again."
                 ) from None
         else:
-            _sweep_if_free(path)
             return _parse(path, meta, contents)
     raise DataFileError(f"{path}: the bundle changes all the time; stop its writers and try again.")
 
@@ -177,19 +189,24 @@ def updating(path: str | Path) -> Iterator[None]:
         yield
 
 
-def _sweep_if_free(path: Path) -> None:
-    """Remove strays unless a writer is at work, or the folder is not ours to change."""
-    with suppress(InputError, DataFileError), hold_folder(path):
-        _sweep(path, _read_meta(path)["files"])
-
-
 def _sweep(path: Path, files: dict[str, Any]) -> None:
+    """Remove what a writer that crashed has left; a file that is not ours stays."""
     current = {entry["name"] for entry in files.values()}
     for file in path.iterdir():
-        stray = _NAME.fullmatch(file.name) and file.name not in current
-        if stray or _TEMPORARY.fullmatch(file.name):
+        stray = _NAME.fullmatch(file.name) and file.name not in current and _is_ours(file)
+        if stray or (_TEMPORARY.fullmatch(file.name) and file.is_file()):
             with suppress(OSError):
                 file.unlink()
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether a file has the content that its name tells."""
+    try:
+        told = file.stat(follow_symlinks=False)
+        content = read_regular(file, told.st_size)
+    except (OSError, DataFileError):
+        return False
+    return hashlib.sha256(content).hexdigest()[:16] == file.stem.rpartition("-")[2]
 
 
 # ---- writing -----------------------------------------------------------------------------------
@@ -256,8 +273,8 @@ def check_free(path: Path, overwrite: bool) -> None:
 def _holds(path: Path, content: bytes) -> bool:
     """Whether the file has this content already; its name says so, a torn disk may not."""
     try:
-        return path.stat().st_size == len(content) and path.read_bytes() == content
-    except OSError:
+        return read_regular(path, len(content)) == content
+    except (OSError, DataFileError):
         return False
 
 
@@ -274,19 +291,15 @@ def _sync_folder(path: Path) -> None:
 
 def _read_meta(path: Path, any_format: bool = False) -> dict[str, Any]:
     try:
-        with (path / "meta.json").open("rb") as file:
-            text = file.read(_META_BYTES + 1)
-        meta = json.loads(text) if len(text) <= _META_BYTES else None
+        meta = _read_json(read_regular(path / "meta.json", _META_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         hint = "it has no meta.json" if path.is_dir() else "there is no such folder"
         raise DataFileError(
             f"{path} is not a bundle: {hint}; make one with `openfate fit` or save."
         ) from None
-    except OSError as error:
-        raise DataFileError(f"{path}: meta.json cannot be read ({error.strerror}).") from None
     except (ValueError, RecursionError):
         meta = None
-    if not isinstance(meta, dict) or not isinstance(meta.get("format"), int):
+    if not isinstance(meta, dict) or type(meta.get("format")) is not int:
         raise DataFileError(f"{path}: meta.json is not that of a bundle, or it is damaged.")
     if meta["format"] > FORMAT and not any_format:
         raise DataFileError(
@@ -311,13 +324,33 @@ def _files(path: Path, meta: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]
     return list(files.items())
 
 
-def _read_file(path: Path, role: str, entry: dict[str, Any]) -> bytes:
-    try:
-        content: bytes = (path / entry["name"]).read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise DataFileError(f"{path / entry['name']}: cannot be read ({error.strerror}).") from None
+def _read_json(text: bytes) -> Any:
+    """JSON of which every text has UTF-8: half a surrogate pair, which JSON can write, has none."""
+    found = json.loads(text)
+    json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def _size(path: Path, entry: dict[str, Any]) -> int:
+    """The bytes of a file as meta.json tells them; no more are read."""
+    size = entry.get("bytes")
+    if type(size) is not int or size < 0:
+        raise DataFileError(f"{path}: meta.json tells no size of {entry['name']}; it is damaged.")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        raise DataFileError(
+            f"{path}: {entry['name']} has {size:,} bytes, more than this machine's memory."
+        )
+    return size
+
+
+def _read_file(path: Path, role: str, entry: dict[str, Any], size: int) -> bytes:
+    if (told := os.stat(path / entry["name"], follow_symlinks=False)).st_size > size:
+        raise DataFileError(
+            f"{path}: the {role} file {entry['name']} was changed ({told.st_size} bytes, not "
+            f"{size}); restore it, or fit again."
+        )
+    content = read_regular(path / entry["name"], size)
     if hashlib.sha256(content).hexdigest() != entry.get("sha256"):
         raise DataFileError(
             f"{path}: the {role} file {entry['name']} is truncated or was changed "
@@ -329,8 +362,8 @@ def _read_file(path: Path, role: str, entry: dict[str, Any]) -> bytes:
 def _parse(path: Path, meta: dict[str, Any], contents: dict[str, bytes]) -> Bundle:
     try:
         return Bundle(
-            schema=json.loads(contents["schema"]),
-            vocabulary=pl.read_parquet(io.BytesIO(contents["vocabulary"])),
+            schema=_read_json(contents["schema"]),
+            vocabulary=_read_vocabulary(contents["vocabulary"], meta["files"]["vocabulary"]),
             weights=safetensors.numpy.load(contents["weights"]),
             state=safetensors.numpy.load(contents["state"]),
             meta=meta,
@@ -339,6 +372,21 @@ def _parse(path: Path, meta: dict[str, Any], contents: dict[str, bytes]) -> Bund
         )
     except (ValueError, RecursionError, SafetensorError, pl.exceptions.PolarsError) as error:
         raise DataFileError(f"{path}: the bundle cannot be read ({error}).") from None
+    except (KeyError, TypeError, pl.exceptions.PanicException) as error:
+        raise DataFileError(f"{path}: the bundle cannot be read ({error!r}).") from None
+
+
+def _read_vocabulary(content: bytes, entry: dict[str, Any]) -> pl.DataFrame:
+    """The vocabulary, once its footer has told what it would become."""
+    footer, size = read_footer(content), len(content) + _SMALL_VOCABULARY
+    if footer.n_rows != entry.get("rows", footer.n_rows):
+        raise ValueError(f"the vocabulary has {footer.n_rows} rows, not {entry['rows']}")
+    if footer.n_rows > _MOST_ROWS_A_BYTE * size or footer.n_bytes > _MOST_UNPACKED * size:
+        raise ValueError(
+            f"the vocabulary promises {footer.n_rows:,} rows and {footer.n_bytes:,} bytes in a "
+            f"file of {len(content):,}"
+        )
+    return pl.read_parquet(io.BytesIO(content))
 
 
 # ---- the parts of a bank -----------------------------------------------------------------------
@@ -352,8 +400,15 @@ _WRITTEN_BY_BUNDLE = {
 }
 
 
-def unpack(bundle: Bundle, source: str) -> tuple[dict[str, Any], NDArray[np.float64], int]:
+def unpack(
+    bundle: Bundle, source: str, trusted: bool = False
+) -> tuple[dict[str, Any], NDArray[np.float64], int]:
     """The arguments of a `FeatureBank`, the rows (D',) of each feature, and the number of rows.
+
+    Parameters
+    ----------
+    trusted
+        Whether a wrapped model is read without checks: it may then run code.
 
     Raises
     ------
@@ -362,7 +417,14 @@ def unpack(bundle: Bundle, source: str) -> tuple[dict[str, Any], NDArray[np.floa
     """
     meta = bundle.meta
     try:
-        encoder, model = Encoder.from_parts(bundle.schema, bundle.vocabulary), _model_in(bundle)
+        check_meta(meta)
+        check_weights(bundle.weights)
+        encoder = Encoder.from_parts(bundle.schema, bundle.vocabulary)
+        model = _model_in(bundle, trusted)
+        overrides = Schema.from_json(meta["overrides"])
+        check_fields([*encoder.schema, *overrides])
+        _check_outputs(model, meta["classes"])
+        check_state(bundle.state, model.task, _sizes(encoder, model))
         arguments = {
             "encoder": encoder,
             "model": model,
@@ -370,17 +432,21 @@ def unpack(bundle: Bundle, source: str) -> tuple[dict[str, Any], NDArray[np.floa
             "embeddings": float(meta["embeddings"]),
             "evidence": _evidence_in(bundle, model.task),
             "mixture": _mixture_in(bundle, model),
-            "retrained": _retrained_in(bundle),
+            "retrained": _retrained_in(bundle, model, trusted),
             "policies": Policies.from_dict(meta["policies"]),
             "exclude": tuple(meta["exclude"]),
-            "overrides": Schema.from_json(meta["overrides"]),
+            "overrides": overrides,
             "meta": {k: v for k, v in meta.items() if k not in _WRITTEN_BY_BUNDLE},
         }
         rows = np.array(bundle.state["rows"], dtype=np.float64)
         n_rows = int(bundle.state["n_rows"][0])
-    except (InputError, KeyError, TypeError, RuntimeError, ValueError) as error:
+    except (InputError, KeyError, TypeError, RuntimeError, ValueError, IndexError) as error:
         raise DataFileError(
             f"{source}: the parts of the bundle do not fit together ({error})."
+        ) from None
+    except (AttributeError, AssertionError, OverflowError, MemoryError) as error:
+        raise DataFileError(
+            f"{source}: the parts of the bundle do not fit together ({error!r})."
         ) from None
     if not model.n_observed <= len(rows) <= encoder.n_features:
         raise DataFileError(
@@ -390,24 +456,53 @@ def unpack(bundle: Bundle, source: str) -> tuple[dict[str, Any], NDArray[np.floa
     return arguments, rows, n_rows
 
 
-def _model_in(bundle: Bundle) -> Model:
+def _sizes(encoder: Encoder, model: Model) -> dict[str, int]:
+    """Of the letters of `openfate.bank.declared`."""
+    C, task = model.n_outputs, model.task
+    return {
+        "K": encoder.n_features,
+        "C": C,
+        "Z": 1 if task == "binary" else C,
+        "G": C if task == "multilabel" else 1,
+        "E": len(EXPERTS),
+        "R": sum(name.startswith("correction") for name in EXPERTS),
+    }
+
+
+def _check_outputs(model: Model, classes: list[Any]) -> None:
+    """Refuse a model of another task, or of more or fewer classes."""
+    n_classes = 0 if model.task == "regression" else model.n_outputs
+    good = len(classes) == n_classes and (model.task != "regression" or model.n_outputs == 1)
+    if model.task in ("binary", "multiclass"):
+        good = good and (n_classes == 2) == (model.task == "binary")
+    if not good:
+        raise InputError(
+            f"a {model.task} model of {model.n_outputs} outputs has {len(classes)} classes"
+        )
+
+
+def _model_in(bundle: Bundle, trusted: bool) -> Model:
     meta = bundle.meta
     if bundle.estimator is None:
         return Network.from_arrays(bundle.weights, bundle.state, meta)
-    estimator = revive(meta["estimator_format"], bundle.estimator, meta["classes"])
+    estimator = revive(meta["estimator_format"], bundle.estimator, meta["classes"], trusted)
     columns, numbers, n_observed = meta["columns"], meta["numbers"], int(meta["n_observed"])
     texts = meta.get("texts")
-    return Wrapped(estimator, columns, n_observed, meta["task"], numbers, texts)
+    return Wrapped(estimator, columns, n_observed, meta["task"], numbers, texts, is_read=True)
 
 
-def _retrained_in(bundle: Bundle) -> Model | None:
+def _retrained_in(bundle: Bundle, first: Model, trusted: bool) -> Model | None:
     settings = bundle.meta.get("retrained")
     if settings is None:
         return None
     settings = {"classes": bundle.meta["classes"], **settings}
     parts = (under(arrays, "retrained.") for arrays in (bundle.weights, bundle.state))
     meta = {**settings, "estimator_format": settings.get("format")}
-    return _model_in(replace(bundle, meta=meta, estimator=bundle.retrained, **_named(*parts)))
+    again = replace(bundle, meta=meta, estimator=bundle.retrained, **_named(*parts))
+    model = _model_in(again, trusted)
+    if (model.task, model.n_outputs) != (first.task, first.n_outputs):
+        raise InputError(f"the model trained again is a {model.task} one of other outputs")
+    return model
 
 
 def _named(weights: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:

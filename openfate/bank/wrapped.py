@@ -1,8 +1,12 @@
 """Wrapped: a fitted model of somebody else's, and the file formats that it is written in.
 
-Formats run no code when they are read: LightGBM, CatBoost and XGBoost have text or JSON formats of
-their own; scikit-learn's estimators go through skops, which refuses types that it does not trust.
-Anything else is refused: never pickle.
+No format is a pickle, and what a file says is checked before it is believed (`docs/security.md`):
+
+    skops                   scikit-learn's own models, of `openfate.bank.sklearn_models`
+    lightgbm                a text, checked and written anew by `openfate.bank.lightgbm_text`
+    catboost, xgboost       formats of their own, tried in another process by `openfate.bank.trial`
+
+Anything else is refused, unless the caller trusts the file.
 
 N rows, C outputs.  Predictions are probabilities, or numbers.
 """
@@ -10,6 +14,7 @@ N rows, C outputs.  Predictions are probabilities, or numbers.
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +25,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate.bank.lightgbm_text import clean_lightgbm
 from openfate.bank.network import Arrays, Fields
+from openfate.bank.sklearn_models import Unchecked, check_classes, read_sklearn
+from openfate.bank.trial import LOADERS, try_out
 from openfate.errors import DataFileError, InputError
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
@@ -46,6 +54,9 @@ class Wrapped:
     texts
         For a model that takes numbers alone: the columns of text, and their fields in the encoder;
         rows are then given to it as `number_columns` makes them.  None: as they came.
+    is_read
+        Whether it was read from a bundle: what it predicts is then looked at, and its errors are
+        those of the bundle.
     """
 
     def __init__(
@@ -56,7 +67,9 @@ class Wrapped:
         task: Task,
         numbers: Sequence[str] = (),
         texts: Mapping[str, int] | None = None,
+        is_read: bool = False,
     ) -> None:
+        self.is_read = is_read
         self.estimator, self.columns, self.numbers = estimator, list(columns), list(numbers)
         self.texts = None if texts is None else dict(texts)
         self.task: Task = task
@@ -89,6 +102,27 @@ class Wrapped:
 
     def predict(self, rows: Any) -> Floats:
         """(N, C) of rows with the very columns that the model was trained with."""
+        if not self.is_read:
+            return self._predict(rows)
+        try:
+            found = self._predict(rows)
+        except Exception as error:
+            raise InputError(
+                f"the bundle's wrapped model cannot predict these rows ({error!r}): give rows like "
+                "those that it was trained with."
+            ) from error
+        wanted = (len(rows), self.n_outputs)
+        good = found.shape == wanted and bool(np.isfinite(found).all())
+        if good and self.task != "regression":
+            good = bool(((found >= 0) & (found <= 1 + 1e-6)).all())
+        if not good:
+            raise InputError(
+                f"the bundle's wrapped model predicts {found.shape}, not {wanted}, or what is no "
+                "probability or number: it is damaged; fit it again."
+            )
+        return found
+
+    def _predict(self, rows: Any) -> Floats:
         if self.task == "regression":
             numbers = np.asarray(self.estimator.predict(rows), np.float64)
             return numbers.reshape(len(numbers), -1)
@@ -209,12 +243,16 @@ def native_columns(table: Table) -> Any:
 
 # ---- file formats ------------------------------------------------------------------------------
 
-# What skops does not trust by itself and is plain data: trees, and types of numbers.
-_TRUSTED = [
+# What skops does not trust by itself, and writes all the same.
+_PLAIN = [
     "numpy.dtype",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.tree._tree.Tree",
 ]
+_UNTRUSTED = (
+    "the wrapped model is not one that can be checked: {}. If you trust whoever wrote the bundle "
+    "with your account, give trusted=True."
+)
 
 
 def dump(estimator: Any) -> tuple[str, bytes]:
@@ -233,35 +271,48 @@ def dump(estimator: Any) -> tuple[str, bytes]:
     return "skops", _dump_skops(estimator)
 
 
-def revive(name: str, content: bytes, classes: list[Any]) -> Any:
+def revive(name: str, content: bytes, classes: list[Any], trusted: bool = False) -> Any:
     """Read what `dump` wrote: an object with `predict_proba` and `classes_`, or `predict`.
+
+    Parameters
+    ----------
+    trusted
+        Whether to read it without checks: it may then run code.
 
     Raises
     ------
     DataFileError
-        Where the format is unknown, its package is not there, or types in it are not trusted.
+        Where the format is unknown, its package is not there, or it does not stand the checks.
     """
-    if name == "skops":
-        return _revive_skops(content)
-    if name not in _BOOSTERS:
+    if name != "skops" and name not in _BOOSTERS:
         raise DataFileError(f"a wrapped model of the format {name!r} is not known.")
-    return _Revived(name, content, classes)
+    try:
+        if name != "skops":
+            return _Revived(name, content, classes, trusted)
+        model = _trust_skops(content) if trusted else read_sklearn(content)
+        check_classes(model, classes)
+        return model
+    except Unchecked as error:
+        raise DataFileError(_UNTRUSTED.format(error)) from None
 
 
 class _Revived:
     """A booster that was read back: it predicts, and is written as it was read."""
 
-    def __init__(self, name: str, content: bytes, classes: list[Any]) -> None:
+    def __init__(self, name: str, content: bytes, classes: list[Any], trusted: bool) -> None:
         self.format, self.content, self.classes_ = name, content, np.array(classes)
         try:
-            self._predict = _BOOSTERS[name][1](content, classes)
+            self._predict = _BOOSTERS[name][1](content, len(classes), trusted)
         except ImportError:
             raise DataFileError(f"the wrapped model needs {name}: pip install {name}.") from None
+        except Unchecked:
+            raise
         except Exception as error:
             raise DataFileError(f"the wrapped model cannot be read ({error}).") from None
 
     def __reduce__(self) -> Any:
-        return _Revived, (self.format, self.content, self.classes_.tolist())
+        # WHY trusted: it was read once, and what it was read from is in this process.
+        return _Revived, (self.format, self.content, self.classes_.tolist(), True)
 
     def predict(self, X: Any) -> Any:
         """Numbers (N,)."""
@@ -277,10 +328,11 @@ def _dump_lightgbm(estimator: Any) -> bytes:
     return str(estimator.booster_.model_to_string(num_iteration=-1)).encode()
 
 
-def _revive_lightgbm(content: bytes, classes: list[Any]) -> Predict:
+def _revive_lightgbm(content: bytes, n_classes: int, trusted: bool) -> Predict:
     import lightgbm
 
-    booster = lightgbm.Booster(model_str=content.decode())
+    text = content.decode() if trusted else clean_lightgbm(content, n_classes)
+    booster = lightgbm.Booster(model_str=text)
     return lambda X: booster.predict(X)
 
 
@@ -291,30 +343,25 @@ def _dump_catboost(estimator: Any) -> bytes:
         return path.read_bytes()
 
 
-def _revive_catboost(content: bytes, classes: list[Any]) -> Predict:
-    import catboost
-
-    model = catboost.CatBoostClassifier() if classes else catboost.CatBoostRegressor()
-    model.load_model(blob=content, format="cbm")
-    return lambda X: model.predict_proba(X) if classes else model.predict(X)
-
-
 def _dump_xgboost(estimator: Any) -> bytes:
     return bytes(estimator.get_booster().save_raw("json"))
 
 
-def _revive_xgboost(content: bytes, classes: list[Any]) -> Predict:
-    import xgboost
+def _revive_tried(name: str) -> Callable[[bytes, int, bool], Predict]:
+    def revive_one(content: bytes, n_classes: int, trusted: bool) -> Predict:
+        import_module(name)  # WHY: before the trial, which could not say what is missing
+        if not trusted and (wrong := try_out(name, content, n_classes)) is not None:
+            raise Unchecked(wrong)
+        model = LOADERS[name](content, n_classes)
+        return lambda X: model.predict_proba(X) if n_classes else model.predict(X)
 
-    model = xgboost.XGBClassifier() if classes else xgboost.XGBRegressor()
-    model.load_model(bytearray(content))
-    return lambda X: model.predict_proba(X) if classes else model.predict(X)
+    return revive_one
 
 
-_BOOSTERS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, list[Any]], Predict]]] = {
+_BOOSTERS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes, int, bool], Predict]]] = {
     "lightgbm": (_dump_lightgbm, _revive_lightgbm),
-    "catboost": (_dump_catboost, _revive_catboost),
-    "xgboost": (_dump_xgboost, _revive_xgboost),
+    "catboost": (_dump_catboost, _revive_tried("catboost")),
+    "xgboost": (_dump_xgboost, _revive_tried("xgboost")),
 }
 
 
@@ -325,19 +372,28 @@ def _dump_skops(estimator: Any) -> bytes:
         found = skops.get_untrusted_types(data=content)
     except Exception as error:
         raise InputError(f"{name} has no safe file format ({error}); keep it in memory.") from None
-    untrusted = [name for name in found if name not in _TRUSTED]
-    if untrusted:
-        raise InputError(
-            f"{name} holds the types {', '.join(untrusted[:3])}, which are not safe to read back: "
-            "write that model yourself, and wrap it again after loading."
+    try:
+        read_sklearn(content)
+    except Unchecked as error:
+        untrusted = [name for name in found if name not in _PLAIN]
+        if untrusted:
+            raise InputError(
+                f"{name} holds the types {', '.join(untrusted[:3])}, which are not safe to read "
+                "back: write that model yourself, and wrap it again after loading."
+            ) from None
+        warnings.warn(
+            f"{name} is not among the models that can be checked when they are read ({error}): "
+            "the bundle can be loaded with trusted=True alone.",
+            stacklevel=2,
         )
     return content
 
 
-def _revive_skops(content: bytes) -> Any:
+def _trust_skops(content: bytes) -> Any:
+    """Whatever the file holds, code too."""
     skops = _import_skops()
     try:
-        return skops.loads(content, trusted=_TRUSTED)
+        return skops.loads(content, trusted=skops.get_untrusted_types(data=content))
     except Exception as error:
         raise DataFileError(f"the wrapped model cannot be read ({error}).") from None
 

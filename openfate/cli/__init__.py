@@ -14,6 +14,7 @@ A command's module is imported when it runs, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import warnings
@@ -115,6 +116,11 @@ def version(
 
 def main() -> None:
     """Run a command; errors become one line and exit code 2."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:  # WHY: before torch is loaded, which ends the process there
+        print("openfate: the folder you are in was removed; go to another.", file=sys.stderr)
+        sys.exit(2)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from openfate.bank import FeatureBank
 from openfate.cli.command import Answer, make_table
-from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Where
+from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Trusted, Where
 from openfate.cli.later_rows import LaterRows
 from openfate.errors import InputError
 from openfate.estimators import LESS_IS_BETTER, task_scores
@@ -27,6 +27,7 @@ def evaluate(
     exclude: Exclude = (),
     graph: Graph = "auto",
     batch_rows: BatchRows = 65_536,
+    trusted: Trusted = False,
 ) -> Answer:
     """Score a bundle, new features used and dropped.
 
@@ -37,7 +38,7 @@ def evaluate(
     target
         The target's column or SQL expression [default: as in fit].
     """
-    bank = FeatureBank.load(bundle)
+    bank = FeatureBank.load(bundle, trusted=trusted)
     later = LaterRows(bank, rows, batch_rows, where, null, exclude, target, "all")
     ready = later.look_ahead(graph)
     used, dropped, truth, n_unknown = [], [], [], 0

@@ -8,10 +8,16 @@ from typing import Any, Literal
 
 from openfate.bank import FeatureBank, export_onnx, export_table, left_out
 from openfate.cli.command import Answer
-from openfate.cli.flags import Bundle
+from openfate.cli.flags import Bundle, Trusted
 
 
-def export(bundle: Bundle, *, out: Path, format_: Literal["onnx", "table"] = "onnx") -> Answer:
+def export(
+    bundle: Bundle,
+    *,
+    out: Path,
+    format_: Literal["onnx", "table"] = "onnx",
+    trusted: Trusted = False,
+) -> Answer:
     """Write the network for other runtimes.
 
     The table of embeddings is an input of it, so that a grown table needs no new export.
@@ -23,7 +29,7 @@ def export(bundle: Bundle, *, out: Path, format_: Literal["onnx", "table"] = "on
     format_
         onnx: the network, and beside it the table of embeddings; table: that alone.
     """
-    bank = FeatureBank.load(bundle)
+    bank = FeatureBank.load(bundle, trusted=trusted)
     files = export_onnx(bank, out) if format_ == "onnx" else [export_table(bank, out)]
     result = {
         "files": [str(path) for path in files],

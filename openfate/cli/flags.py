@@ -42,6 +42,11 @@ Graph = Annotated[
     "What new features are computed from. state: rows that the bundle has seen; batch: those and "
     "ROWS; auto: batch for features that the bundle has never seen.",
 ]
+Trusted = Annotated[
+    bool,
+    "Read a wrapped model that cannot be checked, too: it may run code. Only for bundles of people "
+    "whom you would let work with your account.",
+]
 BatchRows = Annotated[int, "Rows in memory at a time; the result does not depend on it."]
 
 _NUMBERS = {int: ("an integer", "integers", "64,32"), float: ("a number", "numbers", "0.3,0.5")}

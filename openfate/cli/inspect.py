@@ -8,12 +8,14 @@ from typing import Any
 from openfate.bank import FeatureBank, describe
 from openfate.bank import nearest as nearest_to
 from openfate.cli.command import Answer, make_table
-from openfate.cli.flags import Bundle
+from openfate.cli.flags import Bundle, Trusted
 from openfate.cli.target_flag import class_text
 from openfate.errors import InputError
 
 
-def inspect(bundle: Bundle, *, feature: str | None = None, nearest: int = 5) -> Answer:
+def inspect(
+    bundle: Bundle, *, feature: str | None = None, nearest: int = 5, trusted: Trusted = False
+) -> Answer:
     """Show a bundle, or one feature of it.
 
     Of a feature: its rows, the nearest known features, and its effect on the prediction.
@@ -25,7 +27,7 @@ def inspect(bundle: Bundle, *, feature: str | None = None, nearest: int = 5) -> 
     nearest
         How many known features beside it.
     """
-    bank = FeatureBank.load(bundle)
+    bank = FeatureBank.load(bundle, trusted=trusted)
     classes = [class_text(name) for name in bank.classes]
     if feature is None:
         result = {**describe(bank), "classes": classes, "how": bank.describe_usage()}

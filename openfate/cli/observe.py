@@ -8,7 +8,7 @@ from typing import Any
 
 from openfate.bank import FeatureBank, describe, read_bundle, updating
 from openfate.cli.command import Answer
-from openfate.cli.flags import BatchRows, Bundle, Exclude, Null, RowsPath, Where
+from openfate.cli.flags import BatchRows, Bundle, Exclude, Null, RowsPath, Trusted, Where
 from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.cli.target_flag import is_complete
 from openfate.errors import InputError
@@ -25,6 +25,7 @@ def observe(
     null: Null = None,
     exclude: Exclude = (),
     batch_rows: BatchRows = 65_536,
+    trusted: Trusted = False,
 ) -> Answer:
     """Let rows teach a bundle what is new in them.
 
@@ -41,7 +42,7 @@ def observe(
     """
     read_bundle(bundle)  # WHY: a path that is no bundle gets no lock
     with updating(bundle):
-        bank = FeatureBank.load(bundle)
+        bank = FeatureBank.load(bundle, trusted=trusted)
         before = describe(bank)
         later = LaterRows(
             *(bank, rows, batch_rows, where, null, exclude, target),

@@ -12,7 +12,7 @@ import polars as pl
 
 from openfate.bank import FeatureBank
 from openfate.cli.command import Answer, check_out
-from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Where
+from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Trusted, Where
 from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.cli.target_flag import class_text
 from openfate.errors import DataFileError, InputError
@@ -30,6 +30,7 @@ def predict(
     exclude: Exclude = (),
     keep: tuple[str, ...] = (),
     batch_rows: BatchRows = 65_536,
+    trusted: Trusted = False,
 ) -> Answer:
     """Predict rows, using what is new in them.
 
@@ -43,7 +44,7 @@ def predict(
         Columns to copy into the file.
     """
     _check_out(out, rows, bundle)
-    bank = FeatureBank.load(bundle)
+    bank = FeatureBank.load(bundle, trusted=trusted)
     later = LaterRows(bank, rows, batch_rows, where, null, exclude, keep=keep)
     _check_kept(out, {name: later.file.types[name] for name in keep})
     ready = later.look_ahead(graph)

@@ -39,8 +39,14 @@ def save(estimator: BankEstimator, path: str | Path, *, overwrite: bool = False)
     estimator.save(path, overwrite=overwrite)
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, *, trusted: bool = False) -> Any:
     """Read the estimator that `save` or `openfate fit` wrote; no code of the bundle is run.
+
+    Parameters
+    ----------
+    trusted
+        Read a wrapped model that cannot be checked, too.  It may run code: only for bundles of
+        people whom you would let work with your account.  See docs/security.md.
 
     Examples
     --------
@@ -53,7 +59,7 @@ def load(path: str | Path) -> Any:
     >>> bool((again.predict_proba(rows) == clf.predict_proba(rows)).all())
     True
     """
-    bank = FeatureBank.load(path)
+    bank = FeatureBank.load(path, trusted=trusted)
     kind = _KINDS.get(bank.meta.get("kind", ""))
     if kind is None:
         raise DataFileError(

@@ -114,20 +114,18 @@ def text_of(column: pl.Series, field: str) -> pl.Series:
     ['1', '2.5', None]
     """
     dtype = column.dtype
-    if dtype in (pl.Datetime, pl.Duration):
-        return _time_text(column)
-    if dtype.is_decimal():
-        return _decimal_text(column)
-    if dtype.is_float():
-        return _float_text(column)
     if dtype.is_nested() or dtype == pl.Object:
         raise InputError(
             f"field {field!r} holds values of type {dtype}; give strings, numbers, dates or "
             "booleans, or declare it multivalued where every cell is a list of those."
         )
     try:
-        return column.cast(pl.String)
-    except pl.exceptions.PolarsError:
+        if dtype in (pl.Datetime, pl.Duration):
+            return _time_text(column)
+        if dtype.is_decimal():
+            return _decimal_text(column)
+        return _float_text(column) if dtype.is_float() else column.cast(pl.String)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # a date in the year 3000000
         raise InputError(
             f"field {field!r} holds values of type {dtype} that are not text; "
             "convert them to text first."
@@ -146,16 +144,18 @@ def numbers_of(column: pl.Series, field: str) -> pl.Series:
     try:
         if column.dtype.is_temporal():
             return _seconds(column)
-        return _nan_to_null(column.cast(pl.Float64))
-    except pl.exceptions.PolarsError:
+        if not column.dtype.is_nested():  # WHY: polars would cast what is inside
+            return _nan_to_null(column.cast(pl.Float64))
+        what = f"values of type {column.dtype}"
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         if column.dtype == pl.String:
             failed = column.cast(pl.Float64, strict=False).is_null() & column.is_not_null()
             what = repr(column.filter(failed)[0])
         else:
             what = f"values of type {column.dtype}"
-        raise InputError(
-            f"numeric field {field!r} holds {what}; give numbers, or declare it categorical."
-        ) from None
+    raise InputError(
+        f"numeric field {field!r} holds {what}; give numbers, or declare it categorical."
+    )
 
 
 def times_of(text: pl.Series, dtype: pl.Datetime | pl.Date | pl.Time, *formats: str) -> pl.Series:
