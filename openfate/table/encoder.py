@@ -320,8 +320,7 @@ class Encoder:
             if name in table.columns
             for column in codec.encode(table)
         ]
-        has_values = any(codec.kind.has_values for codec in self._codecs.values())
-        return _join(columns, table.n_rows, self.n_features, has_values)
+        return _join(columns, table.n_rows, self.n_features, self.has_values)
 
     def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:
         """Tell what the columns of a frame hold that has no id.
@@ -363,6 +362,11 @@ class Encoder:
     def field_of(self) -> Ids:
         """(D,) the index in `fields` of each feature's field."""
         return self._field_of.copy()  # WHY: grown copies share the original
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the rows that it gives carry values."""
+        return any(codec.kind.has_values for codec in self._codecs.values())
 
     @property
     def is_knot(self) -> NDArray[np.bool_]:
