@@ -147,7 +147,7 @@ def test_bad_frames_are_refused(rows, y):
         FATEClassifier(**QUICK).fit(pd.concat([frame, frame], axis=1), y)
     with pytest.raises(InputError, match="0 sample"):
         FATEClassifier(**QUICK).fit(rows[:0], y[:0])
-    with pytest.raises(InputError, match="collect"):
+    with pytest.raises(InputError, match="name of the target's column"):
         FATEClassifier(**QUICK).fit(rows.lazy(), y)
     with pytest.raises(InputError, match="new_features='dropp'"):
         FATEClassifier(**QUICK).fit(rows, y).predict(rows, new_features="dropp")
