@@ -77,7 +77,13 @@ def fit(
     if out.is_symlink() and not out.exists():
         raise InputError(f"--out {out}: a link to nothing; remove it, or choose another path.")
     file = RowFile(train, null or (), declared=[*(kinds or ()), *hashed])
-    arguments = {"target": target, "not_yet": not_yet, "where": where, "null": null, "task": task}
+    arguments: dict[str, Any] = {
+        "target": target,
+        "not_yet": not_yet,
+        "where": where,
+        "null": null,
+        "task": task,
+    }
     arguments |= {"kinds": kinds, "hashed": hashed, "seed": seed, **settings}
     work = _Work(out, file, arguments, overwrite)
     check_free(out, overwrite or work.is_begun)
@@ -224,7 +230,7 @@ class _TrainingRows:
             kept = is_complete(found)
             n_found, n_kept = n_found + len(rows), n_kept + int(kept.sum())
             if kept.any():
-                columns = [*rows.select(used).filter(kept)] if used else []
+                columns: list[pl.Series] = [*rows.select(used).filter(kept)] if used else []
                 if len(used) < len(wanted):
                     columns += self._convert(found.filter(kept))
                 yield pl.DataFrame(columns).select(wanted)

@@ -64,7 +64,8 @@ class TrainingData:
 
     def head(self) -> Table:
         """The first rows, from which kinds of columns are guessed."""
-        found, n_rows = [], 0
+        found: list[Table] = []
+        n_rows = 0
         for frame in self.frames:
             table = read_table(frame)
             if not found and table.n_rows <= _GUESSED_ROWS and self.table is not None:
@@ -151,7 +152,9 @@ def read_rows(
     parts: Parts = []
     times: Parts = []
     first = 0
-    for batch in rows.batches(PART_ROWS, columns=list(dict.fromkeys([*names, *filter(None, [time])]))):
+    for batch in rows.batches(
+        PART_ROWS, columns=list(dict.fromkeys([*names, *filter(None, [time])]))
+    ):
         columns = [_labels(batch[name], first) for name in names]
         parts.append(np.stack(columns, axis=1) if len(names) > 1 else columns[0])
         if time is not None:

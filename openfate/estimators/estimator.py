@@ -93,6 +93,10 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     def _read_target(self, y: Any, n_rows: int) -> Target:
         return self._join_target([read_labels(y, n_rows)])
 
+    def _join_target(self, parts: Sequence[NDArray[Any]]) -> Target:
+        """The target of labels that came in parts."""
+        raise NotImplementedError
+
     def _read(self, X: Any, *, reset: bool = False) -> Table:
         """Read a frame or an array; `reset` in fit, where the estimator learns names and width.
 

@@ -171,9 +171,10 @@ class LabelledRows:
         return LabelledRows(X, replace(parts[0].target, y=y), weight)
 
     def sample(self, most: int, rng: np.random.Generator) -> LabelledRows:
-        """The rows, or `most` of them drawn at random, in their order."""
+        """The rows, or `most` of them drawn at random, in their order; in memory."""
         n_rows = self.X.n_rows
-        return self if n_rows <= most else self.select(np.sort(rng.permutation(n_rows)[:most]))
+        some = self if n_rows <= most else self.select(np.sort(rng.permutation(n_rows)[:most]))
+        return replace(some, X=some.X.load())
 
 
 def find_rows(rows: LabelledRows, among: LabelledRows, n_features: int) -> NDArray[np.bool_]:

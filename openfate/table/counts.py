@@ -187,9 +187,7 @@ class _Values:
         self._parts: list[pl.DataFrame] = []
         self._n_waiting = self._n_merged = 0
 
-    def add(
-        self, values: pl.Series, learned: NDArray[np.int64], spared: NDArray[np.int64]
-    ) -> None:
+    def add(self, values: pl.Series, learned: NDArray[np.int64], spared: NDArray[np.int64]) -> None:
         counts = {"value": values, "learned": learned, "spared": spared}
         self._parts.append(pl.DataFrame(counts))
         self._n_waiting += len(values)

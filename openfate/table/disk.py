@@ -8,6 +8,7 @@ Needs numpy alone, so that training from disk runs where only torch and numpy ar
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import astuple, dataclass
 from functools import cached_property
@@ -22,7 +23,11 @@ from openfate.files import add_entry, read_journal
 from openfate.table.multihot import PART_ROWS, MultiHot, Values
 
 _LOADED_ROWS = 2 * PART_ROWS  # a selection of so many rows is read at once
-_TYPES: dict[str, Any] = {"row_ptr": np.int64, "ids": np.int32, "values": np.float32}
+_TYPES: dict[str, np.dtype[Any]] = {
+    "row_ptr": np.dtype(np.int64),
+    "ids": np.dtype(np.int32),
+    "values": np.dtype(np.float32),
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,8 @@ class RowWriter:
             folder.mkdir(parents=True, exist_ok=True)
             for name in self.names:
                 with _file(folder, name).open("ab") as file:
-                    file.truncate(self._bytes_of(name))  # what a killed process left half-written
+                    if file.tell() > self._bytes_of(name):
+                        file.truncate(self._bytes_of(name))  # a killed process left it half-written
             if not self.n_rows:
                 np.zeros(1, np.int64).tofile(_file(folder, "row_ptr"))
         except OSError as error:
@@ -76,7 +82,7 @@ class RowWriter:
 
     def _bytes_of(self, name: str) -> int:
         n = self.n_rows + 1 if name == "row_ptr" else self.nnz
-        return n * int(np.dtype(_TYPES[name]).itemsize)
+        return n * _TYPES[name].itemsize
 
     def append(self, X: MultiHot) -> None:
         """Write rows; once this returns they survive a kill."""
@@ -178,7 +184,7 @@ class DiskRows(MultiHot):
         return view if len(at) > _LOADED_ROWS else view.load()
 
     def _slice(self, name: str, start: int, end: int) -> NDArray[Any]:
-        kind = np.dtype(_TYPES[name])
+        kind = _TYPES[name]
         offset, n = int(start) * kind.itemsize, int(end) - int(start)
         return np.fromfile(_file(self.folder, name), kind, n, offset=offset)
 
@@ -221,24 +227,24 @@ class DiskRows(MultiHot):
         return int(self.feature_degree.sum())
 
     @property
-    def row_ptr(self) -> NDArray[np.int64]:  # type: ignore[override]
+    def row_ptr(self) -> NDArray[np.int64]:
         """(N + 1,) read from disk."""
         return self.load().row_ptr
 
     @property
-    def ids(self) -> NDArray[np.int32]:  # type: ignore[override]
+    def ids(self) -> NDArray[np.int32]:
         """(nnz,) read from disk."""
         return self.load().ids
 
     @property
-    def values(self) -> Values | None:  # type: ignore[override]
+    def values(self) -> Values | None:
         """(nnz,) read from disk, or None."""
         return self.load().values if self.has_values else None
 
     @cached_property
     def mass(self) -> float:
         """The sum of all values without their signs."""
-        return sum(part.mass for part in self.parts())
+        return math.fsum(part.mass for part in self.parts())
 
     def feature_sums(self, power: int = 1) -> NDArray[np.float64]:
         """(D,) the sum of each feature's values, or of a power of them."""

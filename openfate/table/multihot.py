@@ -8,6 +8,7 @@ Needs numpy alone, so that graph, models and the benchmark run on a bare machine
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -147,7 +148,8 @@ class MultiHot:
         """The sum of all values without their signs; without values, the number of entries."""
         if self.values is None:
             return float(self.nnz)
-        return sum(float(np.abs(part.values).sum()) for part in self.parts())
+        values = (part.values for part in self.parts())
+        return math.fsum(float(np.abs(part).sum()) for part in values if part is not None)
 
     def feature_sums(self, power: int = 1) -> NDArray[np.float64]:
         """(D,) the sum of each feature's values, or of a power of them.
@@ -192,6 +194,10 @@ class MultiHot:
         # Entry k of the result sits at (start of its old row) + (its place within the row).
         at = np.repeat(self.row_ptr[:-1][rows] - row_ptr[:-1], length) + np.arange(row_ptr[-1])
         return MultiHot(row_ptr, self.ids[at], self.n_features, _at(values, at))
+
+    def load(self) -> MultiHot:
+        """All rows in memory: itself, unless its rows are on disk."""
+        return self
 
     def cut(self, start: int, end: int) -> MultiHot:
         """The rows from `start` to before `end`; ids and values are not copied.

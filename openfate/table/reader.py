@@ -558,7 +558,9 @@ class RowFile:
         found: dict[str, pl.DataType] = dict.fromkeys(self._files[0].columns, pl.Null())
         n_rows = 0
         for file in self._files:
-            own, n = (file.types, file.n_rows) if isinstance(file, ParquetFile) else self._look(file)
+            own, n = (
+                (file.types, file.n_rows) if isinstance(file, ParquetFile) else self._look(file)
+            )
             n_rows += n
             for name, dtype in own.items():
                 found[name] = self._join(name, found[name], dtype, file)
@@ -580,9 +582,7 @@ class RowFile:
                     found[column.name] = join_types(found[column.name], type_of(column))
         return found, n_rows
 
-    def _join(
-        self, name: str, one: pl.DataType, other: pl.DataType, file: File
-    ) -> pl.DataType:
+    def _join(self, name: str, one: pl.DataType, other: pl.DataType, file: File) -> pl.DataType:
         """The type of a column in several files; one that is text in some of them is refused."""
         if one == other or other == pl.Null:
             return one

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from interrupted import interrupted
 
 from cli.tables import digest, process
-from interrupted import interrupted
 
 # Small pieces and a checkpoint at every epoch, so that a short log has many moments to die in.
 SMALL = (

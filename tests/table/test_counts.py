@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import pstdev
 
@@ -37,8 +38,8 @@ SCHEMA = Schema(
         Field("seen", "datetime"),
     ]
 )
-TYPES = {"job": pl.String, "mail": pl.String, **{f"n_{h}": pl.Float64 for h in ("buckets", "value",
-         "linear")}, "given": pl.Float64, "tags": pl.List(pl.String), "seen": pl.String}  # fmt: skip
+TYPES = {field.name: pl.Float64 if field.kind == "numeric" else pl.String for field in SCHEMA}
+TYPES["tags"] = pl.List(pl.String)
 
 
 def frame_of(rows):
@@ -53,7 +54,7 @@ def parts_of(encoder):
 
 def cut_at(frame, cuts):
     ends = sorted({0, len(frame), *(cut % (len(frame) + 1) for cut in cuts)})
-    return [frame[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    return [frame[a:b] for a, b in itertools.pairwise(ends)]
 
 
 @given(ROWS, st.lists(st.integers(0, 100), max_size=5), st.integers(1, 3))

@@ -293,7 +293,9 @@ def test_a_broken_gzip_is_named(tmp_path, content):
 
 
 def test_a_folder_without_rows_is_named(tmp_path):
-    with pytest.raises(DataFileError, match=r"the folder holds no \.csv, \.tsv or \.parquet file\."):
+    with pytest.raises(
+        DataFileError, match=r"the folder holds no \.csv, \.tsv or \.parquet file\."
+    ):
         RowFile(tmp_path).read()
 
 
