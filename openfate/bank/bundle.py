@@ -145,7 +145,9 @@ def read_bundle(path: str | Path) -> Bundle:
             contents = {role: _read_file(path, role, entry) for role, entry in _files(path, meta)}
         except FileNotFoundError as error:
             # A writer may have replaced the bundle between the two reads: look again.
-            if _read_meta(path)["digest"] == meta["digest"]:
+            # WHY both: it may have become another one, and then the same again.
+            is_same = _read_meta(path)["digest"] == meta["digest"]
+            if is_same and not Path(error.filename).exists():
                 name = Path(error.filename).name
                 raise DataFileError(
                     f"{path}: the bundle's file {name} is missing; restore it, or fit again."

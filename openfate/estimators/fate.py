@@ -681,7 +681,8 @@ class FATERegressor(BankRegressor, FATEEstimator):
     schema, strategy, numeric, exclude, backbone, pool, linear, width, hidden, epochs, lr, \
 batch_size, patience, validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, \
 lr_extrapolator, novelty, n_draws, hidden_share, min_count, time, memory_limit, cache, \
-mixed_precision, device, random_state, new_columns, new_values, missing_columns, callback, tensorboard, progress
+mixed_precision, device, random_state, new_columns, new_values, missing_columns, callback, \
+tensorboard, progress
         See `FATEClassifier`.
     loss
         "squared_error" (predicts means) or "absolute_error" (medians).

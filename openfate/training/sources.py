@@ -115,8 +115,8 @@ class TableSource:
 
     def _batches(self) -> Iterator[Batch | Bag]:
         """The mini-batches of an epoch."""
-        # WHY: all rows are put in order once; to cut them up costs next to nothing.  Of rows on disk
-        # this is a list of places: a mini-batch is read when it is cut.
+        # WHY: all rows are put in order once; to cut them up costs next to nothing.  Of rows on
+        # disk this is a list of places: a mini-batch is read when it is cut.
         rows = self.rows.select(self.order_rng.permutation(self.rows.X.n_rows))
         for start, end in self._cuts():
             part = rows.cut(start, end)

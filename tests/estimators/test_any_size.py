@@ -92,7 +92,8 @@ def test_the_whole_story_from_a_frame_and_from_disk(folder, on_disk, openfate, s
             openfate("inspect", folder / name, "--feature", "city=Rome", "--json")["rows"],
             load(folder / name).predict_proba(LATER).round(9).tolist(),
         ]
-        openfate("export", folder / name, "--format", "table", "--out", folder / f"{name}.safetensors")
+        table = folder / f"{name}.safetensors"
+        openfate("export", folder / name, "--format", "table", "--out", table)
     assert told["frame"] == told["stored"]
     tables = [(folder / f"{name}.safetensors").read_bytes() for name in ("frame", "stored")]
     assert tables[0] == tables[1]

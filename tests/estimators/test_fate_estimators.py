@@ -171,7 +171,7 @@ def test_a_failed_fit_leaves_the_old_model(rows, y, later):
 
 
 @pytest.mark.parametrize("kind", [FATEClassifier, FATERegressor])
-@pytest.mark.parametrize("place", [(FeatureBank, "observe"), (FATEEstimator, "_remember")])
+@pytest.mark.parametrize("place", [(FeatureBank, "count"), (FATEEstimator, "_remember")])
 def test_an_interrupted_refit_leaves_the_old_model(rows, y, later, monkeypatch, kind, place):
     model = kind(**QUICK).fit(rows, y)
     before, parts = model.predict(later), dict(vars(model))
