@@ -1,4 +1,4 @@
-"""How a file is written: whole or not at all, where it may be, and by one writer at a time.
+"""How a file is written: whole or not at all, entry by entry, and by one writer at a time.
 
 And how one is read that somebody else may have put there: a regular file, and no more of it.
 """
@@ -6,13 +6,15 @@ And how one is read that somebody else may have put there: a regular file, and n
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
@@ -123,6 +125,32 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Write some bytes as a file, whole or not at all."""
     with writing(path) as file:
         file.write(content)
+
+
+def add_entry(journal: Path, entry: Any) -> None:
+    """Append a dataclass to a journal; it survives a power cut."""
+    with journal.open("a") as file:
+        file.write(json.dumps(asdict(entry)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_journal(journal: Path) -> list[dict[str, Any]]:
+    """Read the entries of a journal; cut off one that a killed process left half-written.
+
+    Examples
+    --------
+    >>> read_journal(Path("nowhere.jsonl"))
+    []
+    """
+    entries: list[dict[str, Any]] = []
+    if not journal.exists():
+        return entries
+    whole = journal.read_bytes()
+    end = whole.rfind(b"\n") + 1
+    if end < len(whole):  # WHY: half a line would spoil the next one
+        write_whole(journal, whole[:end])
+    return [json.loads(line) for line in whole[:end].splitlines()]
 
 
 @contextmanager

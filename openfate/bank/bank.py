@@ -453,6 +453,13 @@ class FeatureBank:
                 self.n_rows += X.n_rows
             self.encoder = encoder
 
+    def count(self, X: MultiHot) -> None:
+        """Add rows that are encoded already, as those of training are, to the sums."""
+        with self.lock:
+            for part in X.parts():
+                self._count(part, None)
+            self.n_rows += X.n_rows
+
     def _count(self, X: MultiHot, P0: Floats | None) -> None:
         """Add unlabelled rows to the sums; P0 (N, C) is for evidence."""
         if P0 is not None and self.evidence is not None:

@@ -4,7 +4,8 @@
     vocabulary-<hash>.parquet   one row a feature, in the order of ids
     weights-<hash>.safetensors  what training learned
     state-<hash>.safetensors    running sums of new features
-    meta.json                   format, versions, settings, and the hash of every other file
+    meta.json                   format, versions, settings, and the hash of every other file: no
+                                dates, no durations, so that the same fit gives the same bytes
 
 Files carry the hash of their content in their names, so a new version never touches an old one's;
 `meta.json` is renamed into place last and is the commit point.  A crash before it leaves the old
@@ -28,7 +29,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,9 @@ def read_bundle(path: str | Path) -> Bundle:
             }
         except FileNotFoundError as error:
             # A writer may have replaced the bundle between the two reads: look again.
-            if _read_meta(path)["digest"] == meta["digest"]:
+            # WHY both: it may have become another one, and then the same again.
+            is_same = _read_meta(path)["digest"] == meta["digest"]
+            if is_same and not Path(error.filename).exists():
                 name = Path(error.filename).name
                 raise DataFileError(
                     f"{path}: the bundle's file {name} is missing; restore it, or fit again."
@@ -237,7 +239,6 @@ def _meta_text(meta: dict[str, Any], files: dict[str, Any]) -> str:
         "format": FORMAT,
         "openfate": __version__,
         "versions": versions("torch", "numpy", "polars", "scikit-learn", "safetensors"),
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "files": files,
     }
     return json.dumps({**whole, "digest": _digest(whole)}, indent=1, ensure_ascii=False)

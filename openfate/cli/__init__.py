@@ -50,7 +50,7 @@ __all__ = [
 
 # The commands, and what a Ctrl-C leaves of each.
 _COMMANDS = {
-    "fit": "nothing was written",
+    "fit": "run it again to go on from there",
     "predict": "nothing was written",
     "observe": "the bundle is as it was",
     "evaluate": "nothing was changed",
@@ -65,7 +65,7 @@ _FLAGS_OF = {
 }
 # But for these, which the commands give by themselves, or by flags of their own.
 _BY_HAND = {
-    *("schema", "random_state", "callback", "progress"),
+    *("schema", "random_state", "callback", "progress", "cache"),
     *("chunk_bytes", "shard_rows", "workers", "command", "on_progress"),
 }
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import json
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from openfate import __version__
 from openfate.bank import FeatureBank, check_free, describe
 from openfate.cli.command import Answer, check_out
 from openfate.cli.flags import Null, RowsPath, Where
@@ -26,7 +28,8 @@ from openfate.cli.target_flag import (
 )
 from openfate.errors import InputError
 from openfate.estimators import FATEClassifier, FATERegressor, usual_numeric
-from openfate.table import Field, RowFile, plain_types
+from openfate.files import write_whole
+from openfate.table import PART_ROWS, Field, RowFile, plain_types
 
 
 def fit(
@@ -44,7 +47,10 @@ def fit(
     overwrite: bool = False,
     **settings: Any,
 ) -> Answer:
-    """Fit a model on a table and write it as a bundle.
+    """Fit a model on a table of any size and write it as a bundle.
+
+    What is done so far lies in OUT.work beside the bundle: killed, and started again with the same
+    arguments, it goes on from there and ends in the same bundle.
 
     Parameters
     ----------
@@ -70,36 +76,86 @@ def fit(
     check_out(out, train)
     if out.is_symlink() and not out.exists():
         raise InputError(f"--out {out}: a link to nothing; remove it, or choose another path.")
-    check_free(out, overwrite)
-    file = RowFile(train, null or ())
+    file = RowFile(train, null or (), declared=[*(kinds or ()), *hashed])
+    arguments: dict[str, Any] = {
+        "target": target,
+        "not_yet": not_yet,
+        "where": where,
+        "null": null,
+        "task": task,
+    }
+    arguments |= {"kinds": kinds, "hashed": hashed, "seed": seed, **settings}
+    work = _Work(out, file, arguments, overwrite)
+    check_free(out, overwrite or work.is_begun)
     labels = read_target(target, file.types)
     later = "of a column that comes later: --new-columns NAME=ignore"
     file.check_columns(settings["exclude"], "--exclude", later)
     file.check_columns(hashed, "--hashed")
     file.check_columns(not_yet, "--not-yet")
     exclude = tuple(dict.fromkeys([*settings["exclude"], *labels.columns]))
-    rows, y, n_unlabelled = _training_rows(file, labels, where, task, {*exclude, *not_yet})
+    rows = _TrainingRows(file, labels, where, task, {*exclude, *not_yet})
     settings |= {
         "schema": _fields(kinds or {}, hashed, settings["numeric"], settings["strategy"]),
         "exclude": exclude,
-        "class_weight": _class_weight(settings["class_weight"], y),
+        "class_weight": _class_weight(settings["class_weight"], rows),
         "random_state": seed,
         "progress": sys.stderr.isatty(),
+        "cache": work.folder / "fit",
     }
     make = FATERegressor if task == "regression" else FATEClassifier
     known = inspect.signature(make).parameters
     estimator = make(**{name: value for name, value in settings.items() if name in known})
-    estimator.fit(rows, y)
-    estimator.bank_.meta["table"] = {  # for `openfate.cli.later_rows`
-        "file": str(file.path),
-        "where": where,
-        "target": labels.texts,
-        "types": plain_types(file.types),
-        "nulls": null or [],
-    }
-    estimator.save(out, overwrite=overwrite)
-    result = _result(estimator.bank_, n_unlabelled, out)
+    with work:
+        estimator.fit(rows, labels.texts if len(labels.texts) > 1 else labels.texts[0])
+        estimator.bank_.exclude = exclude
+        estimator.bank_.meta["table"] = {  # for `openfate.cli.later_rows`
+            "file": str(file.path),
+            "where": where,
+            "target": labels.texts,
+            "types": plain_types(file.types),
+            "nulls": null or [],
+        }
+        estimator.save(out, overwrite=overwrite or work.is_begun)
+        work.remove()
+    seconds = round(estimator.history_.seconds, 3)
+    result = _result(estimator.bank_, rows.n_unlabelled, seconds, out)
     return result, _describe(result)
+
+
+class _Work:
+    """What a fit has done so far, in a folder beside the bundle."""
+
+    def __init__(
+        self, out: Path, file: RowFile, arguments: dict[str, Any], overwrite: bool
+    ) -> None:
+        self.folder = out.with_name(f"{out.name}.work")
+        told = {"files": file.identity, "arguments": arguments, "openfate": __version__}
+        self._text = json.dumps(told, sort_keys=True, default=str)
+        self._file = self.folder / "command.json"
+        held = self._file.read_text(encoding="utf-8") if self._file.exists() else None
+        self.is_begun = held == self._text
+        if held is not None and not self.is_begun and not overwrite:
+            raise InputError(
+                f"{self.folder}: holds an unfinished fit of other files or settings; give the same "
+                "again to go on, or overwrite=True to begin anew."
+            )
+        if held is None and self.folder.exists() and any(self.folder.iterdir()):
+            raise InputError(f"{self.folder}: is in the way of this fit; choose another --out.")
+
+    def __enter__(self) -> None:
+        if not self.is_begun:
+            self.remove()
+            write_whole(self._file, self._text.encode())
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # WHY: with these arguments it would always end here; a full disk may be another one later.
+        if kind is not None and issubclass(kind, InputError) and not self.is_begun:
+            self.remove()
+
+    def remove(self) -> None:
+        """Delete it, the name of its command last."""
+        shutil.rmtree(self.folder / "fit", ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 # ---- reading flags -----------------------------------------------------------------------------
@@ -118,11 +174,12 @@ def _fields(
     ]
 
 
-def _class_weight(given: str | Mapping[str, float] | None, y: NDArray[Any]) -> Any:
+def _class_weight(given: str | Mapping[str, float] | None, rows: _TrainingRows) -> Any:
     """The weights by the classes themselves; a flag has their texts."""
     if not isinstance(given, Mapping):
         return given
-    classes = {class_text(value): value for value in np.unique(y).tolist()}
+    labels = (batch.to_series() for batch in rows.batches(columns=rows.label_names[:1]))
+    classes = {class_text(value): value for part in labels for value in part.unique().to_list()}
     for name in given:
         if name not in classes:
             known = ", ".join(list(classes)[:20])
@@ -133,36 +190,68 @@ def _class_weight(given: str | Mapping[str, float] | None, y: NDArray[Any]) -> A
 # ---- fitting -------------------------------------------------------------------------------------
 
 
-def _training_rows(
-    file: RowFile, labels: Target, where: str | None, task: str, unused: set[str]
-) -> tuple[pl.DataFrame, NDArray[Any], int]:
-    """The rows that have a target, their targets, and how many have none."""
-    used = [name for name in file.types if name not in unused]
-    if not used:
-        raise InputError(
-            f"{file.path}: --exclude, --not-yet and --target leave no column to learn."
-        )
-    rows = file.read(where, dict.fromkeys([*used, *labels.columns]))
-    if not len(rows):
-        raise InputError(f"--where {where}: no row of {file.path} is so.")
-    found = labels.of(rows)
-    kept = is_complete(found)
-    if not kept.any():
-        raise InputError(f"--target {', '.join(labels.texts)}: it is missing in every row.")
-    found = found.filter(kept)
-    if len(labels.expressions) == 1:
-        y: NDArray[Any] = (as_numbers if task == "regression" else as_classes)(found)
-    elif task == "regression":
-        raise InputError(f"--target {','.join(labels.texts)}: regression takes one target.")
-    else:
-        y = as_labels(found)
-    return rows.filter(kept).select(used), y, int((~kept).sum())
+class _TrainingRows:
+    """The rows that have a target, in batches, the target among their columns."""
+
+    def __init__(
+        self, file: RowFile, labels: Target, where: str | None, task: str, unused: set[str]
+    ) -> None:
+        self._file, self._labels, self._where, self._task = file, labels, where, task
+        self._used = [name for name in file.types if name not in unused]
+        self.label_names, self.n_unlabelled = labels.texts, 0
+        if not self._used:
+            raise InputError(
+                f"{file.path}: --exclude, --not-yet and --target leave no column to learn."
+            )
+        if len(labels.texts) > 1 and task == "regression":
+            raise InputError(f"--target {','.join(labels.texts)}: regression takes one target.")
+
+    @property
+    def identity(self) -> Any:
+        """Files and flags."""
+        return [self._file.identity, self._where, self.label_names, self._task]
+
+    @cached_property
+    def types(self) -> dict[str, pl.DataType]:
+        """Of the columns that are used, and of the target."""
+        used = {name: self._file.types[name] for name in self._used}
+        return {**used, **dict.fromkeys(self.label_names, pl.Unknown())}
+
+    def batches(
+        self, size: int = PART_ROWS, *, columns: Iterable[str] | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """Rows with some columns, the target's among them or not."""
+        wanted = list(self.types if columns is None else columns)
+        used = [name for name in wanted if name not in self.label_names]
+        read = dict.fromkeys([*used, *self._labels.columns])
+        n_found = n_kept = 0
+        for rows in self._file.batches(size, self._where, read):
+            found = self._labels.of(rows)
+            kept = is_complete(found)
+            n_found, n_kept = n_found + len(rows), n_kept + int(kept.sum())
+            if kept.any():
+                columns: list[pl.Series] = [*rows.select(used).filter(kept)] if used else []
+                if len(used) < len(wanted):
+                    columns += self._convert(found.filter(kept))
+                yield pl.DataFrame(columns).select(wanted)
+        if not n_found:
+            raise InputError(f"--where {self._where}: no row of {self._file.path} is so.")
+        if not n_kept:
+            raise InputError(f"--target {', '.join(self.label_names)}: it is missing in every row.")
+        self.n_unlabelled = n_found - n_kept
+
+    def _convert(self, found: pl.DataFrame) -> list[pl.Series]:
+        """Labels as an estimator takes them."""
+        if len(self.label_names) > 1:
+            return [*map(pl.Series, self.label_names, as_labels(found).T)]
+        convert = as_numbers if self._task == "regression" else as_classes
+        return [pl.Series(self.label_names[0], convert(found))]
 
 
 # ---- telling -------------------------------------------------------------------------------------
 
 
-def _result(bank: FeatureBank, n_unlabelled: int, out: Path) -> dict[str, Any]:
+def _result(bank: FeatureBank, n_unlabelled: int, seconds: float, out: Path) -> dict[str, Any]:
     described, meta = describe(bank), bank.meta
     return {
         "bundle": str(out),
@@ -174,7 +263,7 @@ def _result(bank: FeatureBank, n_unlabelled: int, out: Path) -> dict[str, Any]:
         "classes": [class_text(name) for name in bank.classes],
         "fields": {entry["name"]: entry["kind"] for entry in described["fields"]},
         "features": bank.n_observed,
-        "training": meta["training"],
+        "training": {**meta["training"], "seconds": seconds},
         "validation_rows": meta["n_validation"],
         "validation": meta["metrics"],
         "strategy": meta["params"]["strategy"],

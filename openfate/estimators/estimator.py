@@ -31,17 +31,20 @@ from openfate.bank import (
     contributions,
 )
 from openfate.errors import InputError
-from openfate.estimators.target import Target, read_classes, read_numbers
+from openfate.estimators.data import no_column
+from openfate.estimators.target import Target, join_classes, join_numbers
 from openfate.estimators.usage import Usage, measure_new_share
 from openfate.openworld import GROWTH, Decision, LiveEvidence, Mixture
 from openfate.table import (
     Encoder,
+    MultiHot,
     Numeric,
     Policies,
     Schema,
     SchemaReport,
     Table,
     column_of,
+    read_labels,
     read_table,
 )
 
@@ -77,6 +80,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     def _read_training(self, X: Any, y: Any, unlabelled: Any) -> tuple[Table, Target, Table | None]:
         """Read what `fit` is given; the estimator learns names, width and classes."""
         _ = self._policies  # WHY: a wrong word is told before any work
+        if isinstance(y, str) and _has_names(X):
+            X, y = _take_column(X, y)
         table = self._read(X, reset=True)
         target = self._read_target(y, table.n_rows)
         # WHY: a named target must not come in as a feature later.
@@ -84,6 +89,13 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         is_new = isinstance(name, str) and name and name not in table.columns
         self._target_name = (str(name),) if is_new else ()
         return table, target, None if unlabelled is None else self._read(unlabelled)
+
+    def _read_target(self, y: Any, n_rows: int) -> Target:
+        return self._join_target([read_labels(y, n_rows)])
+
+    def _join_target(self, parts: Sequence[NDArray[Any]]) -> Target:
+        """The target of labels that came in parts."""
+        raise NotImplementedError
 
     def _read(self, X: Any, *, reset: bool = False) -> Table:
         """Read a frame or an array; `reset` in fit, where the estimator learns names and width.
@@ -115,13 +127,13 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _set_bank(
         self,
-        table: Table,
+        X: MultiHot,
         target: Target,
         encoder: Encoder,
         model: Network | Wrapped,
         usage: Usage | None,
     ) -> None:
-        """Make the bank, which has seen the rows; without `usage` new features are ignored."""
+        """Make the bank, which has seen the rows `X`; without `usage` new features are ignored."""
         uses_embeddings = usage is not None and usage.scale is not None
         self.bank_ = FeatureBank(
             encoder,
@@ -133,7 +145,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             overrides=self._overrides,
         )
         self._later = []
-        self.bank_.observe(table)
+        self.bank_.count(X)
         # WHY: after the training rows, in which nothing is new: a feature's rows are compared with
         # the mean of the rows it came with, as in the probe; a mean of other rows, however near,
         # would be counted once for each new feature of a row.
@@ -332,8 +344,8 @@ class BankClassifier(ClassifierMixin, BankEstimator):  # type: ignore[misc]
 
     classes_: NDArray[Any]
 
-    def _read_target(self, y: Any, n_rows: int) -> Target:
-        target = read_classes(y, n_rows)
+    def _join_target(self, parts: Sequence[NDArray[Any]]) -> Target:
+        target = join_classes(parts)
         self.classes_ = np.array(target.classes)
         return target
 
@@ -367,8 +379,8 @@ class BankClassifier(ClassifierMixin, BankEstimator):  # type: ignore[misc]
 class BankRegressor(RegressorMixin, BankEstimator):  # type: ignore[misc]
     """What regressors do with their bank."""
 
-    def _read_target(self, y: Any, n_rows: int) -> Target:
-        return read_numbers(y, n_rows)
+    def _join_target(self, parts: Sequence[NDArray[Any]]) -> Target:
+        return join_numbers(parts)
 
     def predict(self, X: Any, graph: Graph = "auto", new_features: Use = "use") -> Floats:
         """Numbers (N,); see `FATEClassifier.predict_proba` for `graph` and `new_features`."""
@@ -417,6 +429,14 @@ def _has_names(X: Any) -> bool:
     if not isinstance(frame, nw.DataFrame):
         return False
     return not frame.columns or any(isinstance(name, str) for name in frame.columns)
+
+
+def _take_column(X: Any, name: str) -> tuple[Any, Any]:
+    """A frame without one of its columns, and that column."""
+    frame = nw.from_native(X, eager_only=True)
+    if name not in frame.columns:
+        raise no_column("y", name, frame.columns)
+    return frame.drop(name).to_native(), frame[name].to_native()
 
 
 def _cells(name: str, cells: NDArray[Any]) -> pl.Series:

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Literal, Self
 
@@ -33,8 +34,11 @@ from rich.progress import Progress
 from sklearn.utils import compute_sample_weight
 from sklearn.utils.validation import _check_sample_weight
 
+from openfate import __version__
 from openfate.bank import FeatureBank, Network, Retrain
 from openfate.errors import InputError
+from openfate.estimators.checkpoints import Checkpoints
+from openfate.estimators.data import TrainingData, no_column, read_rows
 from openfate.estimators.estimator import (
     BankClassifier,
     BankEstimator,
@@ -71,6 +75,7 @@ from openfate.estimators.usage import (
     choose_usage,
     shares_to_hide,
 )
+from openfate.files import hold_folder
 from openfate.models import FATE, Linear, Pool, RunningFATE
 from openfate.openworld import (
     NONE,
@@ -80,7 +85,21 @@ from openfate.openworld import (
     Predict,
     probe,
 )
-from openfate.table import Encoder, Field, MultiHot, Numeric, Policy, Schema, Table
+from openfate.table import (
+    DiskRows,
+    Encoded,
+    Encoder,
+    Field,
+    MultiHot,
+    Numeric,
+    Policy,
+    RowCache,
+    Schema,
+    Table,
+    encode_table,
+    open_rows,
+    time_numbers,
+)
 from openfate.training import History, Lines, Step, check_device, train
 
 Strategy = Literal["auto", "fate", "evidence", "none"]
@@ -96,6 +115,8 @@ _USAGE = {
 }
 _PROBE_ROWS = 20_000  # WHY: a probe fits several times; so many rows tell as much as all
 _PROBE_VALIDATION = 5_000
+_KEPT_VALIDATION = 100_000  # validation rows that stay with an estimator, at most
+_MEMORY = 1 << 30  # bytes
 
 
 class FATEEstimator(BankEstimator):
@@ -119,14 +140,20 @@ class FATEEstimator(BankEstimator):
     def fit(
         self, X: Any, y: Any, sample_weight: ArrayLike | None = None, *, unlabelled: Any = None
     ) -> Self:
-        """Learn from labelled rows.
+        """Learn from labelled rows, of any number.
 
         Parameters
         ----------
         X
-            A pandas, polars or pyarrow frame, or an array (N, d).
+            A pandas, polars or pyarrow frame, or an array (N, d).  Or rows that are read in
+            batches, as often as needed: a polars LazyFrame, a pyarrow dataset, the path of a file
+            (CSV, TSV, the same with .gz, Parquet), of a folder of them, or a list of paths.  They
+            are encoded once, to disk, and stay there where they are larger than `memory_limit`; the
+            model is that of the same rows in a frame.
         y
             (N,) classes of any type or numbers; of `FATEClassifier` also (N, K) labels of 0 and 1.
+            Or the name of a column of `X`, as it must be where `X` is read in batches; there a list
+            of names gives several labels.
         sample_weight
             (N,) how much each row counts.
         unlabelled
@@ -134,27 +161,83 @@ class FATEEstimator(BankEstimator):
             tell the probe how much is new (the parameter `hidden_share`, where that is None), and
             are used for nothing else: nothing is trained on them.
         """
-        with unchanged_on_error(self):
-            table, target, later = self._read_training(X, y, unlabelled)
-            table, target, weight = _drop_weightless(
-                table, target, self._weigh(target, sample_weight)
-            )
+        with unchanged_on_error(self), ExitStack() as stack:
+            data, later = self._read_data(X, y, unlabelled)
+            data, weight = _drop_weightless(data, self._weigh(data.target, sample_weight))
+            head, target = data.head(), data.target
             schema = Schema.from_frame(
-                table.select(name for name in table.columns if name not in self._excluded),
+                head.select(name for name in head.columns if name not in self._excluded),
                 overrides=self._overrides,
                 numeric=self._numeric,
             )
             seed = self._draw_seed()
-            parts = split_rows(target, self.validation_share, seed)
-            encoder = Encoder(schema).fit(_select_rows(table, parts[0]))
-            rows = LabelledRows(encoder.encode(table), target, weight)
+            parts = split_rows(target, self.validation_share, seed, times=data.times)
+            encoded, keep = self._encode(data, schema, parts[1], seed, stack)
+            encoder, X = encoded.encoder, encoded.X
+            rows = LabelledRows(X.below(encoder.n_features), target, weight)
             share = self._expect_share(encoder, later)
-            network, usage, decision = self._learn(rows, parts, encoder, seed, share)
+            network, usage, decision = self._learn(rows, parts, encoder, seed, share, keep=keep)
             # WHY: what only validation rows have is new to the networks: extrapolated.
-            encoder = encoder.grow_copy(table, schema)
-            self._set_bank(table, target, encoder, network, usage)
+            self._set_bank(X, target, encoded.grown, network, usage)
             self._remember(rows, parts[1], decision)
             return self
+
+    def _read_data(self, X: Any, y: Any, unlabelled: Any) -> tuple[TrainingData, Table | None]:
+        """What `fit` is given, whatever its form, and rows such as those to predict."""
+        rows = open_rows(X)
+        if rows is None:
+            table, target, later = self._read_training(X, y, unlabelled)
+            times = None if self.time is None else _times(table, self.time)
+            data = TrainingData([table], tuple(table.columns), target, times, None, table)
+            is_large = 8 * table.n_rows * len(table.columns) > self.memory_limit
+            return data.cut() if is_large else data, later
+        _ = self._policies  # WHY: a wrong word is told before any work
+        frames, columns, labels, times = read_rows(rows, y, self.time)
+        target = self._join_target(labels)
+        names = [y] if isinstance(y, str) else list(y)
+        self.feature_names_in_ = np.array(columns, dtype=object)
+        self.n_features_in_ = len(columns)
+        self._target_name = tuple(name for name in names if name not in self._excluded)
+        later = None if unlabelled is None else self._read(unlabelled)
+        return TrainingData(frames, columns, target, times, rows.identity), later
+
+    def _encode(
+        self,
+        data: TrainingData,
+        schema: Schema,
+        validation: NDArray[np.intp],
+        seed: int,
+        stack: ExitStack,
+    ) -> tuple[Encoded, Checkpoints | None]:
+        """Rows of ids, in memory or on disk, and what keeps the training in a folder that stays."""
+        spared = np.zeros(data.n_rows, dtype=bool)
+        spared[validation] = True
+        if data.table is not None:
+            return encode_table(schema, data.table, spared, self.min_count), None
+        if self.cache is None:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="openfate-")))
+        else:
+            folder = Path(self.cache)
+            stack.enter_context(hold_folder(folder))
+        plan = {
+            "table": data.identity,
+            "target": hashlib.sha256(np.ascontiguousarray(data.target.y).tobytes()).hexdigest(),
+            "rows": data.n_rows,
+            "spared": hashlib.sha256(spared.tobytes()).hexdigest(),
+            "schema": schema.to_json(),
+            "min_count": self.min_count,
+            "openfate": __version__,
+        }
+        cache = RowCache(folder, plan)
+        encoded = cache.encode(schema, data.frames, spared, self.min_count)
+        assert isinstance(encoded.X, DiskRows)
+        if encoded.X.n_bytes <= self.memory_limit:
+            encoded = replace(encoded, X=encoded.X.load())
+        if self.cache is None or data.identity is None:
+            return encoded, None
+        skipped = ("cache", "memory_limit", "callback", "progress", "tensorboard")
+        params = {k: v for k, v in self.get_params(deep=False).items() if k not in skipped}
+        return encoded, Checkpoints(folder, {**params, "seed": seed})
 
     def _weigh(self, target: Target, sample_weight: ArrayLike | None) -> Any:
         """(N,) how much each row counts, or None."""
@@ -177,6 +260,7 @@ class FATEEstimator(BankEstimator):
         seed: int,
         hidden_share: float | None,
         start: Sequence[FATE] | None = None,
+        keep: Checkpoints | None = None,
     ) -> tuple[Network, Usage | None, Decision | None]:
         """Train the networks, and choose how they will use new features."""
         if not rows.X.n_features:
@@ -187,7 +271,7 @@ class FATEEstimator(BankEstimator):
         with self._on_step() as on_step, few_threads(training.X.nnz * (p.width or 32)):
             where = _device(self.device)
             options: dict[str, Any] = {"start": start, "device": where, "on_step": on_step}
-            options["is_knot"] = encoder.is_knot
+            options |= {"is_knot": encoder.is_knot, "keep": keep}
             models, histories = _train(p, training, validation, field_of, seed, **options)
         best = [history.best for history in histories]
         steps = [step for history in histories for step in history.steps]
@@ -264,25 +348,21 @@ class FATEEstimator(BankEstimator):
     def _remember(
         self, rows: LabelledRows, validation: NDArray[np.intp], decision: Decision | None
     ) -> None:
-        """Keep rows for training again, validation rows among them, and what a bundle tells."""
-        self._training, self._spared = rows, validation
-        self._validation = rows.select(validation)
-        digest = hashlib.sha256()
-        for array in (rows.X.row_ptr, rows.X.ids, rows.target.y):
-            digest.update(np.ascontiguousarray(array).tobytes())
+        """Keep rows in memory for training again, validation rows, and what a bundle tells."""
+        is_on_disk = isinstance(rows.X, DiskRows)  # where they may not stay
+        self._training = None if is_on_disk else rows
+        spared = rows.select(validation)
+        metrics = self._measure(spared)
+        self._validation = spared.sample(_KEPT_VALIDATION, np.random.default_rng(0))
         self._describe(
             decision,
             params=self._plain_params(),
             numeric=self._numeric,
             n_rows=rows.X.n_rows,
             n_validation=len(validation),
-            data_hash=digest.hexdigest(),
-            training={
-                "epochs": len(self.history_.steps),
-                "best_epoch": self.history_.best,
-                "seconds": round(self.history_.seconds, 3),
-            },
-            metrics=self._measure(self._validation),
+            data_hash=_hash_rows(rows),
+            training={"epochs": len(self.history_.steps), "best_epoch": self.history_.best},
+            metrics=metrics,
         )
 
     def _measure(self, rows: LabelledRows) -> dict[str, float]:
@@ -319,10 +399,14 @@ class FATEEstimator(BankEstimator):
         with unchanged_on_error(self):
             table = self._open(X)
             target = read_known(y, table.n_rows, self.bank_)
-            self._refit(*_drop_weightless(table, target, self._weigh(target, sample_weight)))
+            times = None if self.time is None else _times(table, self.time)
+            data = TrainingData([table], tuple(table.columns), target, times, None, table)
+            self._refit(*_drop_weightless(data, self._weigh(target, sample_weight)))
             return self
 
-    def _refit(self, table: Table, target: Target, weight: Any) -> None:
+    def _refit(self, data: TrainingData, weight: Any) -> None:
+        table, target = data.table, data.target
+        assert table is not None
         old, before = self.bank_, self._measure(self._validation)
         assert isinstance(old.model, Network)
         seed = self._draw_seed()
@@ -331,11 +415,11 @@ class FATEEstimator(BankEstimator):
         # WHY: rows that the last fit was judged by are not trained on now, or nothing would be
         # known of what was forgotten.
         again = find_rows(rows, self._validation, old.n_observed)
-        parts = split_rows(target, self.validation_share, seed, spare=again)
+        parts = split_rows(target, self.validation_share, seed, again, data.times)
         start = grow_members(old.model, encoder.field_of)
         share = self._expect_share(encoder, None)
         network, usage, decision = self._learn(rows, parts, encoder, seed, share, start)
-        self._set_bank(table, target, encoder, network, usage)
+        self._set_bank(rows.X, target, encoder, network, usage)
         self.bank_.meta.update(old.meta)
         spared = self._validation
         self._remember(rows, parts[1], decision)
@@ -356,7 +440,7 @@ class FATEEstimator(BankEstimator):
     def _plain_params(self) -> dict[str, Any]:
         """Parameters for JSON; what is no plain value (a callback) is left out."""
         params = dict(vars(read_parameters(self)))
-        for name in ("callback", "tensorboard", "progress", "device"):
+        for name in ("callback", "tensorboard", "progress", "device", "cache", "memory_limit"):
             params.pop(name)
         if not isinstance(self.random_state, int | np.integer):
             params["random_state"] = None
@@ -456,6 +540,17 @@ class FATEClassifier(BankClassifier, FATEEstimator):
     hidden_share
         The share of cells that will be new, as far as it is known: the probe hides as much, and
         half of it.  None: what `unlabelled` rows of `fit` tell; without them 0.2, 0.35 and 0.5.
+    min_count
+        Texts that fewer training rows hold get no id: they are unknown, until they are observed.
+    time
+        A column that orders the rows: validation rows are the last in time, not drawn at random.
+        It is a feature as well, unless it is excluded.
+    memory_limit
+        Bytes of encoded rows that may lie in memory; more stay on disk.  A frame whose cells take
+        more goes there too.
+    cache
+        A folder for rows that are read in batches.  What is finished there survives a kill: the
+        same fit goes on from it, exactly.  None: a temporary one.
     class_weight
         "balanced", or a weight for each class.
     mixed_precision
@@ -535,6 +630,10 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         novelty: Novelty = "both",
         n_draws: int = 3,
         hidden_share: float | None = None,
+        min_count: int = 1,
+        time: str | None = None,
+        memory_limit: int = _MEMORY,
+        cache: str | Path | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         mixed_precision: bool = False,
         device: str = "auto",
@@ -581,8 +680,9 @@ class FATERegressor(BankRegressor, FATEEstimator):
     ----------
     schema, strategy, numeric, exclude, backbone, pool, linear, width, hidden, epochs, lr, \
 batch_size, patience, validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, \
-lr_extrapolator, novelty, n_draws, hidden_share, mixed_precision, device, random_state, \
-new_columns, new_values, missing_columns, callback, tensorboard, progress
+lr_extrapolator, novelty, n_draws, hidden_share, min_count, time, memory_limit, cache, \
+mixed_precision, device, random_state, new_columns, new_values, missing_columns, callback, \
+tensorboard, progress
         See `FATEClassifier`.
     loss
         "squared_error" (predicts means) or "absolute_error" (medians).
@@ -623,6 +723,10 @@ new_columns, new_values, missing_columns, callback, tensorboard, progress
         novelty: Novelty = "both",
         n_draws: int = 3,
         hidden_share: float | None = None,
+        min_count: int = 1,
+        time: str | None = None,
+        memory_limit: int = _MEMORY,
+        cache: str | Path | None = None,
         loss: Literal["squared_error", "absolute_error"] = "squared_error",
         mixed_precision: bool = False,
         device: str = "auto",
@@ -650,6 +754,7 @@ def _train(
     epochs: Sequence[int] | None = None,
     start: Sequence[FATE] | None = None,
     is_knot: NDArray[np.bool_] | None = None,
+    keep: Checkpoints | None = None,
     **options: Any,
 ) -> tuple[list[FATE], list[History]]:
     """Train the networks that the parameters describe.
@@ -662,6 +767,8 @@ def _train(
         Networks over the same features to go on from.
     is_knot
         (D,) which features are knots; None: as `train` finds them.
+    keep
+        Where checkpoints go, and where they come from.
     options
         Of `train`.
 
@@ -691,6 +798,8 @@ def _train(
     for number, model in enumerate(trained):
         own = settings if epochs is None else replace(settings, epochs=epochs[number])
         own_seed = seed + 1000 * number
+        if keep is not None:
+            own, options = replace(own, checkpoint_every=1), options | keep.options(number)
         histories.append(train(model, rows.X, target.y, own, seed=own_seed, **options))
         model.cpu()
     return models if joined is None else split_members(joined), histories
@@ -760,13 +869,30 @@ def _select_rows(table: Table, rows: NDArray[np.intp]) -> Table:
 
 
 def _drop_weightless(
-    table: Table, target: Target, weight: NDArray[np.float64] | None
-) -> tuple[Table, Target, NDArray[np.float64] | None]:
+    data: TrainingData, weight: NDArray[np.float64] | None
+) -> tuple[TrainingData, NDArray[np.float64] | None]:
     """The rows that count: a weight of 0 means that a row is not there."""
     if weight is None or np.all(weight > 0):
-        return table, target, weight
-    some = np.flatnonzero(weight > 0)
-    return _select_rows(table, some), target.select(some), weight[some]
+        return data, weight
+    return data.keep(weight > 0), weight[weight > 0]
+
+
+def _times(table: Table, name: str) -> NDArray[Any]:
+    if name not in table.columns:
+        raise no_column("time", name, table.columns)
+    return time_numbers(table.columns[name], name)
+
+
+def _hash_rows(rows: LabelledRows) -> str:
+    """What tells rows from others; not how they lie in memory or on disk."""
+    digest, end = hashlib.sha256(np.zeros(1, np.int64).tobytes()), 0
+    for part in rows.X.parts():
+        digest.update((part.row_ptr[1:] + end).tobytes())
+        end += part.nnz
+    for part in rows.X.parts():
+        digest.update(np.ascontiguousarray(part.ids).tobytes())
+    digest.update(np.ascontiguousarray(rows.target.y).tobytes())
+    return digest.hexdigest()
 
 
 def _tensorboard(folder: str | Path) -> Any:

@@ -48,8 +48,9 @@ def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
     p = SimpleNamespace(**{name: plain_value(value) for name, value in params.items()})
     check_choice("strategy", p.strategy, _STRATEGIES)
     p.hidden = _sizes(p.hidden)
-    for name in ("width", "epochs", "batch_size", "patience", "n_members", "n_draws"):
+    for name in ("width", "epochs", "batch_size", "patience", "n_members", "n_draws", "min_count"):
         _check_number(name, getattr(p, name), 1, int)
+    _check_number("memory_limit", p.memory_limit, 0, int)
     _check_number("n_folds", p.n_folds, 2, int)
     for name in ("lr", "lr_extrapolator", "weight_decay", "dropout", "drop_edge", "hidden_share"):
         _check_number(name, getattr(p, name), 0)
@@ -144,8 +145,7 @@ def start_sums(model: FATE, X: MultiHot, lines: Lines | None) -> None:
     net = model.backbone
     if not isinstance(net, MLP) or net.sum_bias is None:
         return
-    n_cells = X.nnz if X.values is None else float(np.abs(X.values).sum())
-    model.W.normal_(0, 0.5 / max(1.0, n_cells / max(1, X.n_rows)) ** 0.5)
+    model.W.normal_(0, 0.5 / max(1.0, X.mass / max(1, X.n_rows)) ** 0.5)
     if lines is not None:
         lines.start(model.W)
     net.sum_bias.uniform_(-1, 1)

@@ -68,25 +68,39 @@ def read_classes(y: Any, n_rows: int) -> Target:
     >>> target.task, target.y.tolist(), [str(name) for name in target.classes]
     ('binary', [0, 1, 0], ['no', 'yes'])
     """
-    y = read_labels(y, n_rows)
-    kinds = sorted({type(value).__name__ for value in y}) if y.dtype.kind == "O" else []
-    if len(kinds) > 1:
-        raise InputError(
-            f"the target mixes values of the types {', '.join(kinds)}: give it one type."
-        )
-    check_classification_targets(y)
-    if type_of_target(y) == "multilabel-indicator":
-        labels = check_array(y, accept_sparse=False, dtype=np.int64)
+    return join_classes([read_labels(y, n_rows)])
+
+
+def join_classes(parts: Sequence[NDArray[Any]]) -> Target:
+    """The same of labels that came in parts, each as `read_labels` gives them.
+
+    Examples
+    --------
+    >>> join_classes([np.array([3, 5]), np.array([5])]).y.tolist()
+    [0, 1, 1]
+    """
+    first = parts[0]
+    if first.ndim > 1 and type_of_target(first) == "multilabel-indicator":
+        labels = check_array(np.concatenate(parts), accept_sparse=False, dtype=np.int64)
         return Target("multilabel", labels, tuple(range(labels.shape[1])))
-    y = column_or_1d(y, warn=True)
-    names, codes = np.unique(y, return_inverse=True)
+    for part in parts:
+        kinds = sorted({type(value).__name__ for value in part}) if part.dtype.kind == "O" else []
+        if len(kinds) > 1:
+            raise InputError(
+                f"the target mixes values of the types {', '.join(kinds)}: give it one type."
+            )
+        check_classification_targets(part)
+    found = [np.unique(column_or_1d(part, warn=True), return_inverse=True) for part in parts]
+    names = np.unique(np.concatenate([own for own, _ in found]))
+    # WHY: as numbers within the parts: texts of all rows would fill the memory.
+    y = np.concatenate([np.searchsorted(names, own)[codes] for own, codes in found])
     classes = tuple(names)
     if len(classes) < 2:
         raise InputError(
             f"the target has one class, {names.tolist()[0]!r}: "
             "a classifier needs two classes or more."
         )
-    return Target(_class_task(classes), codes.astype(np.int64), classes)
+    return Target(_class_task(classes), y.astype(np.int64), classes)
 
 
 def read_known_classes(y: Any, n_rows: int, classes: Sequence[Any]) -> Target:
@@ -109,7 +123,12 @@ def known_target(labels: NDArray[Any], bank: FeatureBank) -> Target:
 
 def read_numbers(y: Any, n_rows: int) -> Target:
     """Numbers, standardised."""
-    numbers = target_numbers(column_or_1d(read_labels(y, n_rows), warn=True))
+    return join_numbers([read_labels(y, n_rows)])
+
+
+def join_numbers(parts: Sequence[NDArray[Any]]) -> Target:
+    """The same of numbers that came in parts, each as `read_labels` gives them."""
+    numbers = np.concatenate([target_numbers(column_or_1d(part, warn=True)) for part in parts])
     deviation = float(numbers.std())
     return _standardise(numbers, (float(numbers.mean()), deviation if deviation > 0 else 1.0))
 
@@ -152,9 +171,10 @@ class LabelledRows:
         return LabelledRows(X, replace(parts[0].target, y=y), weight)
 
     def sample(self, most: int, rng: np.random.Generator) -> LabelledRows:
-        """The rows, or `most` of them drawn at random, in their order."""
+        """The rows, or `most` of them drawn at random, in their order; in memory."""
         n_rows = self.X.n_rows
-        return self if n_rows <= most else self.select(np.sort(rng.permutation(n_rows)[:most]))
+        some = self if n_rows <= most else self.select(np.sort(rng.permutation(n_rows)[:most]))
+        return replace(some, X=some.X.load())
 
 
 def find_rows(rows: LabelledRows, among: LabelledRows, n_features: int) -> NDArray[np.bool_]:
@@ -180,12 +200,17 @@ def _row_keys(rows: LabelledRows, n_features: int) -> list[bytes]:
 
 
 def split_rows(
-    target: Target, share: float, seed: int, spare: NDArray[np.bool_] | None = None
+    target: Target,
+    share: float,
+    seed: int,
+    spare: NDArray[np.bool_] | None = None,
+    times: NDArray[Any] | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places of training and of validation rows: a share of the rows, of each class alike.
 
     A table of fewer than 40 rows, or a share of 0, spares none for validation but those that
-    `spare` (N,) names, as long as rows of every class are left for training.
+    `spare` (N,) names, as long as rows of every class are left for training.  With `times` (N,) the
+    share is the last rows in time.
     """
     if not 0 <= share < 1:
         raise InputError(f"validation_share={share}: choose a share from 0 to below 1.")
@@ -198,6 +223,8 @@ def split_rows(
     if target.task in ("binary", "multiclass"):
         groups = [order[target.y[order] == c] for c in range(len(target.classes))]
     spared = np.concatenate([group[: int(len(group) * share)] for group in groups])
+    if times is not None:
+        spared = np.argsort(times, kind="stable")[n_rows - int(n_rows * share) :]
     kept = np.ones(n_rows, dtype=bool)
     kept[spared] = False
     if spare is not None and all((kept & ~spare)[group].any() for group in groups):

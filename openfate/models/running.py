@@ -295,10 +295,7 @@ class ContextMap(nn.Module):
         """
         W = W.detach().double()
         extrapolator = cls(W.size(1), scale=scale).double()
-        values = np.ones(X.nnz) if X.values is None else X.values.astype(np.float64)
-        total, squares = (
-            torch.from_numpy(np.bincount(X.ids, v, X.n_features)) for v in (values, values**2)
-        )
+        total, squares = (torch.from_numpy(X.feature_sums(power)) for power in (1, 2))
         extrapolator.mean = total @ W / max(X.n_rows, 1)
         n = torch.from_numpy(X.feature_degree).double()[:, None]
         share = n / n.sum().clamp(min=1)

@@ -11,33 +11,43 @@ from typing import TYPE_CHECKING
 from openfate._lazy import lazy_names, read_homes
 
 if TYPE_CHECKING:
+    from openfate.table.cache import Encoded, RowCache, encode_table
     from openfate.table.changes import Policies, Policy, SchemaReport, compare, enforce
+    from openfate.table.disk import DiskRows, RowWriter
     from openfate.table.dtypes import plain_types
     from openfate.table.encoder import Encoder
     from openfate.table.expressions import Expression, parse
     from openfate.table.fields import Field, Numeric
-    from openfate.table.frame import Table, column_of, read_table, text_of
+    from openfate.table.frame import Table, column_of, read_table, text_of, time_numbers
     from openfate.table.labels import class_numbers, label_matrix, read_labels, target_numbers
     from openfate.table.logs import Log, open_log, values_of
-    from openfate.table.multihot import MultiHot
+    from openfate.table.multihot import PART_ROWS, MultiHot
     from openfate.table.pieces import Batch, batches_of, read_ahead
     from openfate.table.preparation import prepare
-    from openfate.table.reader import RowFile, TextFile
+    from openfate.table.reader import Paths, RowFile, TextFile, rebatch
+    from openfate.table.scan import Rows, cut_table, open_rows
     from openfate.table.schema import Schema
     from openfate.table.shards import PreparedData
 
 __all__ = [
+    "PART_ROWS",
     "Batch",
+    "DiskRows",
+    "Encoded",
     "Encoder",
     "Expression",
     "Field",
     "Log",
     "MultiHot",
     "Numeric",
+    "Paths",
     "Policies",
     "Policy",
     "PreparedData",
+    "RowCache",
     "RowFile",
+    "RowWriter",
+    "Rows",
     "Schema",
     "SchemaReport",
     "Table",
@@ -46,17 +56,22 @@ __all__ = [
     "class_numbers",
     "column_of",
     "compare",
+    "cut_table",
+    "encode_table",
     "enforce",
     "label_matrix",
     "open_log",
+    "open_rows",
     "parse",
     "plain_types",
     "prepare",
     "read_ahead",
     "read_labels",
     "read_table",
+    "rebatch",
     "target_numbers",
     "text_of",
+    "time_numbers",
     "values_of",
 ]
 

@@ -13,19 +13,16 @@ rows; ours go by the column `hour`.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import DataFileError
-from openfate.files import write_whole, writing
+from openfate.files import add_entry, read_journal, write_whole, writing
 from openfate.table.logs import Check, Log, cell_fault, is_invalid
 from openfate.table.pieces import work_ahead
 from openfate.table.reader import Chunk, File, Rows, TextFile
@@ -33,32 +30,6 @@ from openfate.table.reader import Chunk, File, Rows, TextFile
 Codes = NDArray[np.uint32]  # (C, n)
 Progress = Callable[[str, int, int | None], None]  # what is done, how much of it, the total
 _N_PARTS = 10
-
-
-def add_entry(journal: Path, entry: Any) -> None:
-    """Append a dataclass to a journal; it survives a power cut."""
-    with journal.open("a") as file:
-        file.write(json.dumps(asdict(entry)) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def read_journal(journal: Path) -> list[dict[str, Any]]:
-    """Read the entries of a journal; cut off one that a killed process left half-written.
-
-    Examples
-    --------
-    >>> read_journal(Path("nowhere.jsonl"))
-    []
-    """
-    entries: list[dict[str, Any]] = []
-    if not journal.exists():
-        return entries
-    whole = journal.read_bytes()
-    end = whole.rfind(b"\n") + 1
-    if end < len(whole):  # WHY: half a line would spoil the next one
-        write_whole(journal, whole[:end])
-    return [json.loads(line) for line in whole[:end].splitlines()]
 
 
 @dataclass(frozen=True)

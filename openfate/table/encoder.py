@@ -18,7 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.errors import InputError, check_choice
+from openfate.errors import InputError, check_choice, check_integer
+from openfate.table.counts import Learned, Mask, Pieces, count
 from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Value, guess_knots
 from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
@@ -109,11 +110,20 @@ class Encoder:
 
     # ---- learning values ---------------------------------------------------------------------
 
-    def fit(self, frame: Any) -> Encoder:
+    def fit(self, frames: Any, *, min_count: int = 1) -> Encoder:
         """Learn the bucket edges and the vocabulary of the schema's fields, once.
 
-        Ids go by field, then by value in sorted order, whatever the order of the rows; hashed
-        values are in an order that tells nothing of them.
+        Ids go by field, then by value in sorted order, whatever the order of the rows and however
+        they are cut into frames; hashed values are in an order that tells nothing of them.
+
+        Parameters
+        ----------
+        frames
+            A frame; or a list of frames, or anything else that gives the same frames whenever it is
+            iterated over: they are gone through once, or twice where numbers are cut into buckets,
+            and memory holds one of them at a time.
+        min_count
+            Texts (and elements of lists) that fewer rows hold get no id: they are unknown.
 
         Raises
         ------
@@ -123,24 +133,62 @@ class Encoder:
         Examples
         --------
         >>> import polars as pl
-        >>> rows = pl.DataFrame({"job": ["pilot", "cook"]})
+        >>> rows = pl.DataFrame({"job": ["pilot", "cook", "pilot"]})
         >>> Encoder(Schema.from_frame(rows)).fit(rows).n_features
         2
+        >>> Encoder(Schema.from_frame(rows)).fit([rows[:1], rows[1:]], min_count=2).decode(0)
+        ('job', 'pilot')
+        """
+        self.fit_sparing(frames, None, min_count=min_count)
+        return self
+
+    def fit_sparing(self, frames: Any, spared: Mask | None, *, min_count: int = 1) -> Encoder:
+        """Fit on all rows but some, and make a copy in which those have ids too.
+
+        Parameters
+        ----------
+        frames, min_count
+            As in `fit`.
+        spared
+            (N,) the rows that are not learned from.
+
+        Returns
+        -------
+            What ``fit(learned rows).grow_copy(spared rows)`` would give, in one pass.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"job": ["pilot", "cook", "judge"]})
+        >>> encoder = Encoder(Schema.from_frame(rows))
+        >>> grown = encoder.fit_sparing(rows, np.array([False, False, True]))
+        >>> encoder.n_features, grown.decode(2)
+        (2, ('job', 'judge'))
         """
         if self._fitted:
             raise InputError(
                 "this encoder is fitted; ids never change: call grow_copy, or make another."
             )
-        table = read_table(frame)
-        for name in self.schema.names:
-            if name not in table.columns:
-                raise InputError(
-                    f"field {name!r} is not a column of the frame; "
-                    f"columns: {', '.join(table.columns) or 'none'}."
-                )
-        self.__dict__.update(self._learn(table, self.schema, new=()).__dict__)
+        least = check_integer("min_count", min_count, 1)
+        kinds = [codec.kind for codec in self._codecs.values()]
+        counts = count(kinds, Pieces(frames), spared, exact=least > 1)
+        self.__dict__.update(self._take([each.first(least) for each in counts]).__dict__)
         self._fitted = True
-        return self
+        return self if spared is None else self._take([each.second(least) for each in counts])
+
+    def _take(self, learned: Sequence[Learned]) -> Encoder:
+        """Make a copy in which what was learned of each field has ids."""
+        encoder = self._copy_with(())
+        field_of, first = [self._field_of], self.n_features
+        for index, (name, new) in enumerate(zip(self._codecs, learned, strict=True)):
+            codec, missing = self._codecs[name], new.missing and self.missing == "feature"
+            vocabulary = codec.vocabulary.add(new.keys, first, missing)
+            n_new = len(vocabulary) - len(codec.vocabulary)
+            encoder._codecs[name] = replace(codec, kind=new.kind, vocabulary=vocabulary)
+            field_of.append(np.full(n_new, index, dtype=np.int32))
+            first += n_new
+        encoder._field_of = np.concatenate(field_of)
+        return encoder
 
     def grow_copy(
         self,
@@ -272,8 +320,7 @@ class Encoder:
             if name in table.columns
             for column in codec.encode(table)
         ]
-        has_values = any(codec.kind.has_values for codec in self._codecs.values())
-        return _join(columns, table.n_rows, self.n_features, has_values)
+        return _join(columns, table.n_rows, self.n_features, self.has_values)
 
     def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:
         """Tell what the columns of a frame hold that has no id.
@@ -315,6 +362,11 @@ class Encoder:
     def field_of(self) -> Ids:
         """(D,) the index in `fields` of each feature's field."""
         return self._field_of.copy()  # WHY: grown copies share the original
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the rows that it gives carry values."""
+        return any(codec.kind.has_values for codec in self._codecs.values())
 
     @property
     def is_knot(self) -> NDArray[np.bool_]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from openfate._lazy import LazyDict
 from openfate.errors import InputError, suggest
 from openfate.table.frame import Table, elements_of, numbers_of, text_of, times_of
+from openfate.table.tally import SAMPLED, Tally
 
 Numeric = Literal["buckets", "value", "linear"]
 Ids = NDArray[np.int32]
@@ -427,15 +428,19 @@ class Edges:
         >>> Edges.learn(Field("age", "numeric", 2), np.array([0.0, 8.0])).at.tolist()
         [0.0, 4.0, 8.0]
         """
+        return cls.of_tally(field, _tally_of(field, numbers))
+
+    @classmethod
+    def of_tally(cls, field: Field, tally: Tally) -> Edges | None:
+        """The same of numbers that were counted in pieces."""
         if field.bounds is not None:
             return cls.cut(*field.bounds, field.n_buckets)
-        finite = np.isfinite(numbers)
-        if not finite.all():
+        if tally.odd is not None:
             raise InputError(
-                f"numeric field {field.name!r} holds {numbers[~finite][0]}, which leaves no edges "
+                f"numeric field {field.name!r} holds {tally.odd}, which leaves no edges "
                 "for its buckets; make it finite or missing."
             )
-        return cls.cut(numbers.min(), numbers.max(), field.n_buckets) if len(numbers) else None
+        return cls.cut(tally.low, tally.high, field.n_buckets) if tally.n else None
 
     @classmethod
     def cut(cls, low: float, high: float, n_buckets: int) -> Edges:
@@ -504,19 +509,14 @@ class Scale:
         >>> Scale.learn(field, np.array([0.1, 0.1, 0.1]))
         Scale(mean=0.1, std=1.0)
         """
+        return cls.of_tally(field, _tally_of(field, numbers))
+
+    @classmethod
+    def of_tally(cls, field: Field, tally: Tally) -> Scale | None:
+        """The same of numbers that were counted in pieces."""
         if field.scale is not None:
             return cls(*field.scale)
-        # WHY: a sum depends on the order of its terms; the scale must not on that of the rows.
-        finite = np.sort(numbers[np.isfinite(numbers)])
-        if not len(finite):
-            return None
-        # WHY: rounding gives three times 0.1 a deviation of 1e-17, of which all else is far away.
-        if finite[0] == finite[-1]:
-            return cls(float(finite[0]), 1.0)
-        # WHY: the square of 1e200 is no float; dividing by a power of two loses no digit.
-        unit = float(np.ldexp(1.0, int(np.frexp(max(-finite[0], finite[-1]))[1]) - 1))
-        std = unit * float((finite / unit).std())
-        return cls(unit * float((finite / unit).mean()), std or 1.0)
+        return cls(*tally.mean_and_std()) if tally.n else None
 
     def place(self, numbers: Floats) -> NDArray[np.int64]:
         """(N,) zeros: there is one feature."""
@@ -582,9 +582,14 @@ class Knots:
         >>> Knots.learn(field, np.array([0.0] * 60 + [1.0] * 20 + [1e6])).at.tolist()
         [0.0, 1.0, 1000000.0]
         """
+        return cls.of_tally(field, _tally_of(field, numbers))
+
+    @classmethod
+    def of_tally(cls, field: Field, tally: Tally) -> Knots | None:
+        """The same of numbers that were counted in pieces."""
         if field.knots is not None:
             return cls(np.array(field.knots, dtype=np.float64))
-        values, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
+        values, counts = np.unique(tally.sample, return_counts=True)
         if not len(values):
             return None
         n_knots = max(2, min(field.n_knots, int(counts.sum()) // _ROWS_A_KNOT))
@@ -677,6 +682,17 @@ Value = str | float | tuple[float, float] | Scale | None
 Measure = Edges | Scale | Knots
 _MEASURES: dict[str, type[Measure]] = {"buckets": Edges, "value": Scale, "linear": Knots}
 NUMERIC_WORDS = '"buckets", "value" or "linear"'
+
+
+def start_tally(field: Field) -> Tally:
+    """An empty tally of what the measure of a numeric field needs."""
+    return Tally(sums=field.numeric == "value", sampled=SAMPLED if field.numeric == "linear" else 0)
+
+
+def _tally_of(field: Field, numbers: Floats) -> Tally:
+    tally = start_tally(field)
+    tally.add(numbers, np.arange(len(numbers)))
+    return tally
 
 
 def read_numbers(numbers: Floats, measure: Edges | Scale | None) -> Cells:
@@ -792,15 +808,20 @@ class Number(Kind):
         """Learn edges, scale or knots, unless they are known."""
         if self.measure is not None:
             return self
-        numbers = self._numbers(table)
+        numbers = self.numbers(table)
         measure = self._measure_type.learn(self.field, numbers[~np.isnan(numbers)])
+        return self if measure is None else replace(self, measure=measure)
+
+    def learn_tally(self, tally: Tally) -> Self:
+        """The same from numbers that were counted in pieces; itself where there is none."""
+        measure = self._measure_type.of_tally(self.field, tally)
         return self if measure is None else replace(self, measure=measure)
 
     @property
     def _measure_type(self) -> type[Measure]:
         return _MEASURES[self.field.numeric]
 
-    def _numbers(self, table: Table) -> Floats:
+    def numbers(self, table: Table) -> Floats:
         """(N,) NaN where missing."""
         name = self.field.name
         numbers: Floats = table.recall(
@@ -810,8 +831,8 @@ class Number(Kind):
 
     def _read(self, table: Table) -> tuple[Cells, ...]:
         if isinstance(self.measure, Knots):
-            return read_between(self._numbers(table), self.measure)
-        return (read_numbers(self._numbers(table), self.measure),)
+            return read_between(self.numbers(table), self.measure)
+        return (read_numbers(self.numbers(table), self.measure),)
 
     def order(self, distinct: pl.Series) -> pl.Series:
         """By number; a knot that is left of some cells and right of others counts once."""
@@ -819,7 +840,7 @@ class Number(Kind):
 
     def find_missing(self, table: Table) -> NDArray[np.int64]:
         """The rows without a number."""
-        return np.flatnonzero(np.isnan(self._numbers(table)))
+        return np.flatnonzero(np.isnan(self.numbers(table)))
 
     @property
     def has_values(self) -> bool:

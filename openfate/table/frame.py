@@ -158,6 +158,46 @@ def numbers_of(column: pl.Series, field: str) -> pl.Series:
     )
 
 
+def time_numbers(column: pl.Series, name: str) -> NDArray[Any]:
+    """(N,) numbers that order the cells of a column in time; ISO text is read as times.
+
+    Raises
+    ------
+    InputError
+        Where cells are missing, or have no order in time.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> time_numbers(pl.Series(["2024-03-05", "2024-03-05T07:30"]), "seen").argsort().tolist()
+    [0, 1]
+    """
+    found = column
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        text = column.cast(pl.String).str.replace("T", " ", literal=True)
+        forms = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
+        found = times_of(text, pl.Datetime("us"), *forms)
+        bad = found.is_null() & column.is_not_null()
+        if bad.any():
+            raise InputError(
+                f"time={name!r}: the column holds {column.filter(bad)[0]!r}, which has no order in "
+                "time; give dates or times, ISO text or numbers."
+            )
+    elif not (column.dtype.is_numeric() or column.dtype.is_temporal()):
+        raise InputError(
+            f"time={name!r}: the column holds values of type {column.dtype}, which have no order "
+            "in time; give dates or times, ISO text or numbers."
+        )
+    if found.dtype.is_float() or found.dtype.is_decimal():
+        found = found.cast(pl.Float64).fill_nan(None)
+    if found.null_count():
+        raise InputError(
+            f"time={name!r}: row {found.is_null().arg_true()[0]} has no time; drop such rows, or "
+            "fill them."
+        )
+    return (found if found.dtype.is_float() else found.to_physical()).to_numpy()
+
+
 def times_of(text: pl.Series, dtype: pl.Datetime | pl.Date | pl.Time, *formats: str) -> pl.Series:
     """Read each text in the first of the formats that fits it, null where none does.
 

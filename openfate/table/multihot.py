@@ -8,7 +8,8 @@ Needs numpy alone, so that graph, models and the benchmark run on a bare machine
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,8 @@ from openfate.errors import InputError
 
 IntArray = NDArray[np.integer]
 Values = NDArray[np.float32]
+
+PART_ROWS = 1 << 16  # rows that are gone through at a time, where all would be too many
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +143,31 @@ class MultiHot:
         degree = self.row_degree
         return int(degree[0]) if len(degree) and np.all(degree == degree[0]) else None
 
+    @cached_property
+    def mass(self) -> float:
+        """The sum of all values without their signs; without values, the number of entries."""
+        if self.values is None:
+            return float(self.nnz)
+        values = (part.values for part in self.parts())
+        return math.fsum(float(np.abs(part).sum()) for part in values if part is not None)
+
+    def feature_sums(self, power: int = 1) -> NDArray[np.float64]:
+        """(D,) the sum of each feature's values, or of a power of them.
+
+        Examples
+        --------
+        >>> MultiHot.from_entries([0, 1], [1, 1], 2, 2, values=[0.5, 2.0]).feature_sums(2).tolist()
+        [0.0, 4.25]
+        """
+        if self.values is None:
+            return self.feature_degree.astype(np.float64)
+        sums = np.zeros(self.n_features)
+        for part in self.parts():
+            assert part.values is not None
+            values = part.values.astype(np.float64) ** power
+            sums += np.bincount(part.ids, values, self.n_features)
+        return sums
+
     @property
     def row_of(self) -> NDArray[np.int64]:
         """(nnz,) the row of each entry."""
@@ -167,6 +195,10 @@ class MultiHot:
         at = np.repeat(self.row_ptr[:-1][rows] - row_ptr[:-1], length) + np.arange(row_ptr[-1])
         return MultiHot(row_ptr, self.ids[at], self.n_features, _at(values, at))
 
+    def load(self) -> MultiHot:
+        """All rows in memory: itself, unless its rows are on disk."""
+        return self
+
     def cut(self, start: int, end: int) -> MultiHot:
         """The rows from `start` to before `end`; ids and values are not copied.
 
@@ -179,6 +211,33 @@ class MultiHot:
         part = slice(int(ends[0]), int(ends[-1]))
         values = None if self.values is None else self.values[part]
         return MultiHot(ends - ends[0], self.ids[part], self.n_features, values)
+
+    def parts(self, n_rows: int = PART_ROWS) -> Iterator[MultiHot]:
+        """All rows in order, so many at a time.
+
+        Examples
+        --------
+        >>> [part.n_rows for part in MultiHot.from_rows([[0], [1], [0]], 2).parts(2)]
+        [2, 1]
+        """
+        for start in range(0, self.n_rows, n_rows):
+            yield self.cut(start, min(start + n_rows, self.n_rows))
+
+    def below(self, n_features: int) -> MultiHot:
+        """The same rows with their first features alone: greater ids are left out.
+
+        Examples
+        --------
+        >>> MultiHot.from_rows([[0, 2], [1], [2]], n_features=3).below(2).row_ptr.tolist()
+        [0, 1, 2, 2]
+        """
+        if n_features > self.n_features:
+            raise InputError(f"{self.n_features} features are no more than {n_features}.")
+        kept = self.ids < n_features
+        if kept.all():
+            return MultiHot(self.row_ptr, self.ids, n_features, self.values)
+        row_ptr = np.concatenate([[0], np.cumsum(kept)])[self.row_ptr].astype(np.int64)
+        return MultiHot(row_ptr, self.ids[kept], n_features, _at(self.values, kept))
 
     def select_features(self, features: ArrayLike) -> MultiHot:
         """Take the given features only, each once, renumbered 0, 1, ... in the given order."""

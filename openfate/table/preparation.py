@@ -29,15 +29,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import DataFileError, InputError, check_choice, check_integer
-from openfate.files import hold_folder, write_whole, writing
+from openfate.files import add_entry, hold_folder, read_journal, write_whole, writing
 from openfate.records import versions
 from openfate.table.blocks import (
     Blocks,
     Codes,
     Parts,
     Progress,
-    add_entry,
-    read_journal,
     read_log,
     split_log,
 )

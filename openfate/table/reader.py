@@ -11,22 +11,31 @@ from __future__ import annotations
 
 import codecs
 import csv
+import glob
 import gzip
 import io
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import DataFileError, InputError
-from openfate.table.dtypes import as_type, canonical, join_types, named_type, type_of
+from openfate.table.dtypes import (
+    as_type,
+    canonical,
+    join_types,
+    named_type,
+    plain_types,
+    type_of,
+)
 from openfate.table.expressions import condition, unknown_name
 from openfate.table.fields import Field, Knots, Numeric
 from openfate.table.frame import numbers_of, text_of
@@ -346,6 +355,55 @@ def _inside_quotes(codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
     return (n_before & 1).astype(np.bool_)
 
 
+Paths = str | Path | Sequence[str | Path]
+
+
+def find_paths(path: Paths, any_suffix: bool = False) -> list[Path]:
+    """The files that a path, a folder, a pattern or a list of those names, in order.
+
+    Raises
+    ------
+    DataFileError
+        Where there is none, or one is of an unknown kind.
+
+    Examples
+    --------
+    >>> find_paths("nowhere.csv")
+    Traceback (most recent call last):
+    openfate.errors.DataFileError: nowhere.csv: there is no such file; check the path.
+    """
+    if not isinstance(path, str | Path):
+        found = [file for each in path for file in find_paths(each, any_suffix)]
+        if not found:
+            raise DataFileError("the list of files is empty: give one or more.")
+        return found
+    at = Path(path)
+    if not at.exists():
+        matched = sorted(map(Path, glob.glob(str(path), recursive=True)))
+        if not matched:
+            raise DataFileError(f"{path}: there is no such file; check the path.")
+        return find_paths(matched, any_suffix)
+    if not at.is_dir():
+        if not (any_suffix or _is_parquet(at) or suffix_of(at) in SEPARATORS):
+            raise DataFileError(
+                f"{path}: unknown suffix; rows are read from .csv, .tsv (or .csv.gz, .tsv.gz), "
+                ".parquet and folders of them."
+            )
+        return [at]
+    inside = sorted(file for file in at.rglob("*") if file.is_file() and file.name[0] != ".")
+    parquet = [file for file in inside if _is_parquet(file)]
+    text = [file for file in inside if any_suffix or suffix_of(file) in SEPARATORS]
+    if parquet and text:
+        raise DataFileError(f"{path}: the folder holds both Parquet and text; keep one kind.")
+    if not parquet and not text:
+        raise DataFileError(f"{path}: the folder holds no .csv, .tsv or .parquet file.")
+    return parquet or text
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
 def suffix_of(path: Path) -> str:
     """Give the suffix that tells what a file holds, packed or not.
 
@@ -358,7 +416,7 @@ def suffix_of(path: Path) -> str:
 
 
 class ParquetFile:
-    """A Parquet file, or a folder of them, read as often as asked.
+    """A Parquet file, read as often as asked.
 
     Examples
     --------
@@ -371,15 +429,13 @@ class ParquetFile:
     [[('31',), (None,)]]
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, may_be_empty: bool = False) -> None:
         self.path = path
-        if path.is_dir() and not any(path.rglob("*.parquet")):
-            raise DataFileError(f"{path}: the folder holds no .parquet file.")
         with self._named():
-            self._scan = pl.scan_parquet(path / "**/*.parquet" if path.is_dir() else path)
+            self._scan = pl.scan_parquet(path)
             self.types: dict[str, pl.DataType] = dict(self._scan.collect_schema())
             self.n_rows = int(self._scan.select(pl.len()).collect().item())
-        if not self.n_rows:
+        if not self.n_rows and not may_be_empty:
             raise DataFileError(f"{path}: the file has columns but no rows.")
         self.columns = tuple(self.types)
 
@@ -425,19 +481,26 @@ File = TextFile | ParquetFile
 
 
 class RowFile:
-    r"""The rows of a file or a folder of Parquet, read in batches as often as asked.
+    r"""The rows of a file, or of several that follow one another, read as often as asked.
 
-    Every batch has the same columns and types, which are those of the whole file.
+    Every batch has the same columns and types, which are those of all files.
 
     Parameters
     ----------
     path
-        By suffix: .csv, .tsv, the same with .gz, .parquet; or a folder of .parquet files.
+        By suffix: .csv, .tsv, the same with .gz, .parquet; a folder of such files, a pattern
+        (``logs/*.parquet``), or a list.  Files follow one another by name, and have the same
+        columns.
     nulls
         Cells of a text file that mean "missing", besides empty ones.
     types
         What `plain_types` gave for another file: a column of text files keeps its type, so that
         "01" stays text where it was text, whatever the other cells of this file are.
+    columns, separator
+        Of text files without a first line of names, whatever their suffix: the names, and what
+        stands between cells; there are no quotes in them.
+    declared
+        Columns that may be text in one file and numbers in another.
 
     Examples
     --------
@@ -452,37 +515,87 @@ class RowFile:
 
     def __init__(
         self,
-        path: str | Path,
+        path: Paths,
         nulls: Sequence[str] = (),
         types: Mapping[str, str] | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        separator: str | None = None,
+        declared: Collection[str] = (),
     ) -> None:
-        self.path, self._missing = Path(path), ["", *nulls]
+        paths = find_paths(path, any_suffix=columns is not None)
+        self.path = Path(path) if isinstance(path, str | Path) else paths[0]
+        self._missing, self._declared = ["", *nulls], declared
         self._known = {name: named_type(dtype) for name, dtype in (types or {}).items()}
-        if not self.path.exists():
-            raise DataFileError(f"{path}: there is no such file; check the path.")
-        is_parquet = self.path.is_dir() or self.path.name.lower().endswith(".parquet")
-        if not is_parquet and suffix_of(self.path) not in SEPARATORS:
-            raise DataFileError(
-                f"{path}: unknown suffix; rows are read from .csv, .tsv (or .csv.gz, .tsv.gz), "
-                ".parquet and folders of .parquet."
-            )
-        self._file = ParquetFile(self.path) if is_parquet else TextFile(self.path)
+        self._files: list[File] = []
+        for each in paths:
+            if _is_parquet(each):
+                self._files.append(ParquetFile(each, may_be_empty=len(paths) > 1))
+            else:
+                self._files.append(TextFile(each, separator, columns, has_quotes=columns is None))
+            self._check_same_columns(self._files[-1])
+
+    def _check_same_columns(self, file: File) -> None:
+        first = self._files[0]
+        for one, other in ((first, file), (file, first)):
+            lost = next((name for name in one.columns if name not in other.columns), None)
+            if lost is not None:
+                has, has_not = (file, first) if one is file else (first, file)
+                raise DataFileError(
+                    f"{file.path}: the columns change: {lost!r} is in {has.path.name} and not in "
+                    f"{has_not.path.name}; give files of the same columns."
+                )
+
+    @property
+    def identity(self) -> list[list[Any]]:
+        """Path, size and time of every file: another list is another table."""
+        found = [(str(file.path), file.path.stat()) for file in self._files]
+        return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in found]
 
     @cached_property
     def types(self) -> dict[str, pl.DataType]:
-        """The type of every column, over the whole file, in the file's order."""
-        if isinstance(self._file, ParquetFile):
-            return self._file.types
-        found: dict[str, pl.DataType] = {}
-        for block in self._blocks(self._file):
-            for column in block:
-                dtype = found.get(column.name, self._known.get(column.name, pl.Null()))
-                if dtype != pl.String:
-                    dtype = join_types(dtype, type_of(column))
-                found[column.name] = dtype
-        if not found:
+        """The type of every column, over the whole file or all files, in the first one's order."""
+        found: dict[str, pl.DataType] = dict.fromkeys(self._files[0].columns, pl.Null())
+        n_rows = 0
+        for file in self._files:
+            own, n = (
+                (file.types, file.n_rows) if isinstance(file, ParquetFile) else self._look(file)
+            )
+            n_rows += n
+            for name, dtype in own.items():
+                found[name] = self._join(name, found[name], dtype, file)
+        if not n_rows:
             raise DataFileError(f"{self.path}: the file has a first line but no rows.")
-        return found
+        if isinstance(self._files[0], ParquetFile):
+            return found
+        known = {name: self._known.get(name, pl.Null()) for name in found}
+        return {name: join_types(known[name], dtype) for name, dtype in found.items()}
+
+    def _look(self, file: TextFile) -> tuple[dict[str, pl.DataType], int]:
+        """The types of a text file's columns, and the number of its rows."""
+        found: dict[str, pl.DataType] = dict.fromkeys(file.columns, pl.Null())
+        n_rows = 0
+        for block in self._blocks(file):
+            n_rows += len(block)
+            for column in block:
+                if found[column.name] != pl.String:
+                    found[column.name] = join_types(found[column.name], type_of(column))
+        return found, n_rows
+
+    def _join(self, name: str, one: pl.DataType, other: pl.DataType, file: File) -> pl.DataType:
+        """The type of a column in several files; one that is text in some of them is refused."""
+        if one == other or other == pl.Null:
+            return one
+        if one == pl.Null:
+            return other
+        plain = [named_type(text) for text in plain_types({"0": one, "1": other}).values()]
+        joined = join_types(*plain)
+        if joined == pl.String and plain[0] != plain[1] and name not in self._declared:
+            raise DataFileError(
+                f"{file.path}: column {name!r} holds values of type {other}, and {one} in the "
+                f"files before it; write it alike in all, or declare what the column is."
+            )
+        return joined
 
     # ---- reading -------------------------------------------------------------------------------
 
@@ -507,7 +620,7 @@ class RowFile:
         test = condition(where, self.types) if where is not None else None
         read = list(dict.fromkeys([*wanted, *(test.columns if test else ())]))
         start = 1
-        for rows in _rebatch(self._frames(read, size), size):
+        for rows in rebatch(self._frames(read, size), size):
             numbers = np.arange(start, start + len(rows), dtype=np.int64)
             start += len(rows)
             if test is not None:
@@ -549,11 +662,14 @@ class RowFile:
 
     def _frames(self, columns: list[str], size: int) -> Iterator[pl.DataFrame]:
         """The rows in pieces of any length."""
-        if isinstance(self._file, ParquetFile):
-            yield from self._file.frames(columns, size)
-            return
-        for block in self._blocks(self._file):
-            yield pl.DataFrame([self._as_typed(block[name]) for name in columns])
+        wanted = {name: self.types[name] for name in columns}
+        for file in self._files:
+            if isinstance(file, ParquetFile):
+                for frame in file.frames(columns, size):
+                    yield frame if dict(frame.schema) == wanted else frame.cast(wanted)  # type: ignore[arg-type]
+            else:
+                for block in self._blocks(file):
+                    yield pl.DataFrame([self._as_typed(block[name]) for name in columns])
 
     def _blocks(self, file: TextFile) -> Iterator[pl.DataFrame]:
         """Text cells, null where one means "missing"."""
@@ -611,7 +727,7 @@ class RowFile:
         return Schema(_measure(field, spans) for field in schema if field.name in filled)
 
 
-def _rebatch(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
+def rebatch(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
     """The same rows in pieces of `size`, the last one shorter."""
     waiting: list[pl.DataFrame] = []
     n_waiting = 0

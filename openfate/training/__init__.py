@@ -1,6 +1,7 @@
 """Algorithm 1: one loop over a table or a stream, two engines; masking, DropEdge, optimizers."""
 
 from openfate.training.batches import Batch, Batches, array_batches
+from openfate.training.checkpoint import Checkpoint
 from openfate.training.history import History, Step
 from openfate.training.lines import Lines
 from openfate.training.loop import train
@@ -13,6 +14,7 @@ from openfate.training.settings import Compat, Settings, check_device
 __all__ = [
     "Batch",
     "Batches",
+    "Checkpoint",
     "Compat",
     "History",
     "LeanAdam",

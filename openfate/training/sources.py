@@ -22,7 +22,7 @@ from torch.nn import BatchNorm1d
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges, touched_features
 from openfate.models import FATE, Backbone, field_means
-from openfate.table import MultiHot
+from openfate.table import PART_ROWS, MultiHot
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Bag, Batch, Batches, check_pairs, prepare_ahead
 from openfate.training.checkpoint import Checkpoint
@@ -37,6 +37,8 @@ Steps = Generator[tuple[int, Iterable[Any]]]
 Validate = Callable[[], tuple[float, float]]
 # WHY: 2^24 numbers are 64 MiB, of which a forward holds some five at a time.
 _STATES_AT_ONCE = 2**24
+# WHY: the graph of a validation must fit into memory, however many rows a table has.
+_GRAPH_ROWS = 2 * PART_ROWS
 
 
 class TableSource:
@@ -113,7 +115,8 @@ class TableSource:
 
     def _batches(self) -> Iterator[Batch | Bag]:
         """The mini-batches of an epoch."""
-        # WHY: all rows are put in order once; to cut them up costs next to nothing.
+        # WHY: all rows are put in order once; to cut them up costs next to nothing.  Of rows on
+        # disk this is a list of places: a mini-batch is read when it is cut.
         rows = self.rows.select(self.order_rng.permutation(self.rows.X.n_rows))
         for start, end in self._cuts():
             part = rows.cut(start, end)
@@ -191,17 +194,22 @@ class TableSource:
 class _TableValidation:
     """The loss of rows over masks that are drawn once; built once for a run.
 
-    The extrapolator sees training and validation rows.  A plain network is validated as it will be
-    used: with all of its features.
+    The extrapolator sees training and validation rows, of each at most 131,072, evenly spread.  A
+    plain network is validated as it will be used: with all of its features, on all rows.
     """
 
     def __init__(self, source: TableSource, rows: Rows) -> None:
-        self.engine, self.settings = source.engine, source.settings
-        self.bag = source.bag(rows) if source.in_bags else None
-        if self.bag is not None:
+        self.engine, self.settings, self.source = source.engine, source.settings, source
+        self.in_bags, self.later = source.in_bags, rows
+        # WHY: many rows are read, or cut, anew each time: their bags would fill the memory.
+        few = rows.X.n_rows <= PART_ROWS
+        self.bag = source.bag(rows) if self.in_bags and few else None
+        if self.in_bags:
             return
+        rows = _spread(rows)
         self.rows = source.batch(rows)
-        self.graph = Bipartite.from_multihot(MultiHot.stack([source.rows.X, rows.X]), source.device)
+        seen = MultiHot.stack([_spread(source.rows).X, rows.X])
+        self.graph = Bipartite.from_multihot(seen, source.device)
         engine, plain = self.engine, source.model.extrapolator is None
         state = engine.mask_rng.get_state()
         masks = torch.ones(1, rows.X.n_features).bool() if plain else engine.draw_masks()
@@ -214,8 +222,8 @@ class _TableValidation:
         """The loss over all masks, many at once where they share the graph; nan for an AUC."""
         engine, model = self.engine, self.engine.model
         model.eval()
-        if self.bag is not None:
-            return float(engine.bag_loss(self.bag)), math.nan
+        if self.in_bags:
+            return self._bag_loss(), math.nan
         if self.redraw or self.settings.columns_only:
             masks = engine.draw_masks().to(self.masks.device) if self.redraw else self.masks
             return float(torch.stack([self._loss(kept) for kept in masks]).mean()), math.nan
@@ -225,6 +233,19 @@ class _TableValidation:
         means = [engine.loss(self.rows.X, part.T, edges, model.W, self.rows) for part in parts]
         return float(sum(m * share for m, share in zip(means, shares, strict=True))), math.nan
 
+    def _bag_loss(self) -> float:
+        """Of all rows, some at a time where they are many."""
+        if self.bag is not None:
+            return float(self.engine.bag_loss(self.bag))
+        total = weight = 0.0
+        for start in range(0, self.later.X.n_rows, PART_ROWS):
+            part = self.later.cut(start, min(start + PART_ROWS, self.later.X.n_rows))
+            own = float(len(part.y) if part.weight is None else part.weight.sum())
+            if own:  # a mean over no weight is not a number
+                total += own * float(self.engine.bag_loss(self.source.bag(part)))
+                weight += own
+        return total / weight
+
     def _loss(self, kept: Tensor) -> Tensor:
         """Of one mask, whose graph is its own."""
         X, seen, s = self.rows.X, self.graph, self.settings
@@ -233,6 +254,14 @@ class _TableValidation:
         # REFERENCE: DropEdge in validation too.
         edges = self.engine.draw_edges(seen, s.drop_edge if self.redraw else 0.0)
         return self.engine.loss(X, kept, edges, self.engine.model.W, self.rows)
+
+
+def _spread(rows: Rows) -> Rows:
+    """All rows, or as many of them as a graph holds."""
+    n_rows = rows.X.n_rows
+    if n_rows <= _GRAPH_ROWS:
+        return rows
+    return rows.select(np.linspace(0, n_rows - 1, _GRAPH_ROWS).astype(np.intp))
 
 
 class StreamSource:

@@ -101,6 +101,6 @@ def test_ctrl_c_leaves_everything_as_it_was(tables, bundle, tmp_path):
     fit = interrupted("openfate.training.engine", "Engine.learn", 40, *words)
     words = ("observe", bundle, tables / "later.csv", "--batch-rows", 10)
     observe = interrupted("openfate.bank.bank", "FeatureBank.observe", 3, *words)
-    assert fit == (130, "", "openfate: interrupted; nothing was written.\n")
+    assert fit == (130, "", "openfate: interrupted; run it again to go on from there.\n")
     assert observe == (130, "", "openfate: interrupted; the bundle is as it was.\n")
-    assert (digest(bundle), set(tmp_path.iterdir())) == (before, files)
+    assert (digest(bundle), set(tmp_path.iterdir())) == (before, files | {tmp_path / "new.work"})

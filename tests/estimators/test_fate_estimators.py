@@ -147,7 +147,7 @@ def test_bad_frames_are_refused(rows, y):
         FATEClassifier(**QUICK).fit(pd.concat([frame, frame], axis=1), y)
     with pytest.raises(InputError, match="0 sample"):
         FATEClassifier(**QUICK).fit(rows[:0], y[:0])
-    with pytest.raises(InputError, match="collect"):
+    with pytest.raises(InputError, match="name of the target's column"):
         FATEClassifier(**QUICK).fit(rows.lazy(), y)
     with pytest.raises(InputError, match="new_features='dropp'"):
         FATEClassifier(**QUICK).fit(rows, y).predict(rows, new_features="dropp")
@@ -171,7 +171,7 @@ def test_a_failed_fit_leaves_the_old_model(rows, y, later):
 
 
 @pytest.mark.parametrize("kind", [FATEClassifier, FATERegressor])
-@pytest.mark.parametrize("place", [(FeatureBank, "observe"), (FATEEstimator, "_remember")])
+@pytest.mark.parametrize("place", [(FeatureBank, "count"), (FATEEstimator, "_remember")])
 def test_an_interrupted_refit_leaves_the_old_model(rows, y, later, monkeypatch, kind, place):
     model = kind(**QUICK).fit(rows, y)
     before, parts = model.predict(later), dict(vars(model))

@@ -265,7 +265,7 @@ def test_infinite_and_missing_numbers_give_no_bounds(write):
          "the first line has no ',' but ';'; write the file with ',' between its cells."),
         ("rows.txt", "a,b\n1,2\n",
          "unknown suffix; rows are read from .csv, .tsv (or .csv.gz, .tsv.gz), .parquet and "
-         "folders of .parquet."),
+         "folders of them."),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_table_is_named(write, name, text, message):
@@ -292,8 +292,10 @@ def test_a_broken_gzip_is_named(tmp_path, content):
         RowFile(path).read()
 
 
-def test_a_folder_without_parquet_is_named(tmp_path):
-    with pytest.raises(DataFileError, match=r"the folder holds no \.parquet file\."):
+def test_a_folder_without_rows_is_named(tmp_path):
+    with pytest.raises(
+        DataFileError, match=r"the folder holds no \.csv, \.tsv or \.parquet file\."
+    ):
         RowFile(tmp_path).read()
 
 
