@@ -33,6 +33,9 @@ from openfate.training import Lines, Settings
 
 _STRATEGIES = ("auto", "fate", "evidence", "none")
 _PAPER_BATCH = 8192
+# Mini-batches between two validations, in which none was better before training stops, and of a
+# whole training; of the last there are two epochs of a large table, and 30 of a small one at most.
+_ROUND, _WAIT, _MOST = 48, 64, 1500
 
 
 def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
@@ -179,6 +182,14 @@ def split_members(joined: FATE) -> list[FATE]:
     return [model.eval() for model in models]
 
 
+def narrow(model: FATE, features: NDArray[np.integer]) -> FATE:
+    """The same plain network over some of its features, numbered anew."""
+    some = FATE(len(features), model.backbone)
+    with torch.no_grad():
+        some.W.copy_(model.W[torch.from_numpy(features)])
+    return some.eval()
+
+
 def _n_fields(field_of: NDArray[np.integer]) -> int:
     return int(field_of.max(initial=0)) + 1
 
@@ -190,8 +201,13 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
     if p.strategy != "fate":
         # WHY: some 50 steps an epoch are enough; larger batches make each row cheaper.
         size = max(16, n_rows // 8) if n_rows < 1024 else min(max(256, n_rows // 48), 1024)
+        size = min(given.get("batch_size", size), n_rows)
+        per_epoch = -(-n_rows // size)
+        in_round = _ROUND if per_epoch >= 2 * _ROUND else per_epoch
         # WHY: one of few columns tells what no other does; of many, others tell it as well.
         usual = {"batch_size": size, "cell_dropout": 0.3 * max(0.0, 1 - 8 / max(1, n_fields))}
+        usual |= {"epochs": min(30, max(2, -(-_MOST // per_epoch)))}
+        usual |= {"round_size": in_round, "patience": max(1, round(_WAIT / in_round))}
         if p.dropout is not None:
             usual["cell_dropout"] = p.dropout
         return Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})
