@@ -165,6 +165,8 @@ class RowAdam:
         own = self.rows.detach()
         for whole, part in ((self.table, own), (self.m, self.rows_m), (self.v, self.rows_v)):
             whole.index_copy_(0, ids, part)
+        if self.mode == "lazy":  # whose rows never miss a step
+            return
         self.upto.index_fill_(0, ids, self.t)
         if touched:
             self.last.index_fill_(0, ids, self.t)
