@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -48,11 +48,13 @@ from openfate.estimators.estimator import (
     unchanged_on_error,
 )
 from openfate.estimators.networks import (
+    count_members,
     few_threads,
     grow_members,
     join_members,
     make_model,
     make_settings,
+    narrow,
     plain_value,
     read_parameters,
     split_members,
@@ -82,8 +84,8 @@ from openfate.openworld import (
     Decision,
     Novelty,
     Pooling,
-    Predict,
-    probe,
+    draw_hidden,
+    judge,
 )
 from openfate.table import (
     DiskRows,
@@ -113,8 +115,9 @@ _USAGE = {
     "evidence": Usage(_CAUTIOUS, _CAUTIOUS),
     "none": None,
 }
-_PROBE_ROWS = 20_000  # WHY: a probe fits several times; so many rows tell as much as all
-_PROBE_VALIDATION = 5_000
+_VALIDATION = 10_000  # rows that tell when to stop; more would tell no more
+# WHY: a probe fits several times, and only asks which way helps: fewer rows and steps tell it.
+_PROBE_ROWS, _PROBE_STEPS, _PROBE_VALIDATION = 4_000, 128, 5_000
 _KEPT_VALIDATION = 100_000  # validation rows that stay with an estimator, at most
 _MEMORY = 1 << 30  # bytes
 
@@ -268,6 +271,8 @@ class FATEEstimator(BankEstimator):
         p, field_of = self._parameters(rows.target.task), encoder.field_of
         training, spared = rows.select(parts[0]), rows.select(parts[1])
         validation = spared if spared.X.n_rows else None
+        if validation is not None:
+            validation = validation.sample(_VALIDATION, np.random.default_rng([seed, 6]))
         with self._on_step() as on_step, few_threads(training.X.nnz * (p.width or 32)):
             where = _device(self.device)
             options: dict[str, Any] = {"start": start, "device": where, "on_step": on_step}
@@ -277,8 +282,9 @@ class FATEEstimator(BankEstimator):
         steps = [step for history in histories for step in history.steps]
         self.history_ = History(steps, best[0], sum(history.seconds for history in histories))
         plain = Network([RunningFATE(m) for m in models], rows.target.task, rows.target.scale)
+        n_batches = best[0] * (make_settings(p, *_size(training, field_of)).round_size or 1)
         usage, decision = _choose(
-            p, training, validation, field_of, seed, best, hidden_share, plain
+            p, training, validation, field_of, seed, n_batches, hidden_share, plain
         )
         if p.strategy == "auto" and usage is not None and usage.scale is not None:
             contexts = EmbeddingNetwork(models, training.X, rows.target, field_of)
@@ -524,7 +530,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         0.3 for many columns, 0 for few.
     n_members
         Networks whose predictions are averaged (all but "fate"); those of an "mlp" are trained at
-        once.
+        once.  None: 4, of more than 10,000 rows 3, of more than 500,000 rows 2.
     weight_decay
         AdamW's (all but "fate").
     n_folds
@@ -622,7 +628,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         patience: int | None = None,
         validation_share: float = 0.15,
         dropout: float | None = None,
-        n_members: int = 4,
+        n_members: int | None = None,
         weight_decay: float = 0.1,
         n_folds: int = 5,
         drop_edge: float = 0.5,
@@ -715,7 +721,7 @@ tensorboard, progress
         patience: int | None = None,
         validation_share: float = 0.15,
         dropout: float | None = None,
-        n_members: int = 4,
+        n_members: int | None = None,
         weight_decay: float = 0.1,
         n_folds: int = 5,
         drop_edge: float = 0.5,
@@ -779,9 +785,9 @@ def _train(
     """
     models, histories, target = [], [], rows.target
     spared = None if validation is None else (validation.X, validation.target.y, validation.weight)
-    settings = make_settings(p, rows.X.n_rows, len(np.unique(field_of)))
+    settings = make_settings(p, *_size(rows, field_of))
     lines = Lines.of(rows.X, field_of, is_knot)
-    for number in range(1 if p.strategy == "fate" else p.n_members):
+    for number in range(count_members(p, rows.X.n_rows) if start is None else len(start)):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + 1000 * number)
             model = make_model(p, rows.X.n_features, target.n_outputs, field_of)
@@ -811,14 +817,14 @@ def _choose(
     validation: LabelledRows | None,
     field_of: Fields,
     seed: int,
-    best_epochs: Sequence[int],
+    n_batches: int,
     hidden_share: float | None,
     network: Network,
 ) -> tuple[Usage | None, Decision | None]:
     """How new features will be used (None: not at all), and a probe's decision where one is asked.
 
-    `best_epochs` are those of the trained `network`, `hidden_share` the share of cells that will be
-    new.
+    `n_batches` are the mini-batches after which the `network` was best, `hidden_share` the share of
+    cells that will be new.
     """
     if p.strategy != "auto":
         return _USAGE[p.strategy], None
@@ -828,34 +834,79 @@ def _choose(
     rng = np.random.default_rng([seed, 5])
     training = training.sample(_PROBE_ROWS, rng)
     validation = validation.sample(_PROBE_VALIDATION, rng)
-    outcomes = validation.target.outcomes
-
-    def fit(X: MultiHot, _: Any, fields: Fields) -> Predict:
-        # WHY: epochs are taken over, so that no training has looked at the validation rows.
-        models, _ = _train(p, replace(training, X=X), None, fields, seed, epochs=best_epochs)
-        return EmbeddingNetwork(models, X, training.target, fields)
-
     with few_threads(training.X.nnz * (p.width or 32)):
-        decision = probe(
-            fit,
-            (training.X, training.target.y),
-            (validation.X, outcomes),
+        draws = draw_hidden(
+            # WHY: a network loses more than trees when features are hidden, so that evidence looked
+            # worth more in the draws than it was; it must pay at half the share too.
+            shares_to_hide(hidden_share, p.n_draws, also_half=True),
+            field_of=field_of,
+            novelty=p.novelty,
+            seed=seed,
+        )
+        fits = _train_without(p, training, [draw.new for draw in draws], field_of, seed, n_batches)
+        decision = judge(
+            (
+                (draw.view(model, validation.X, training.target.task), draw.share)
+                for draw, model in zip(draws, fits, strict=True)
+            ),
+            validation.target.outcomes,
             # WHY: where fields are summed apart there are no weights for a new one's embeddings.
             candidates(embeddings=p.pool == "sum"),
             plain=network.predict(validation.X, field_of),
-            # WHY: a network loses more than trees when features are hidden, so that evidence looked
-            # worth more in the draws than it was; it must pay at half the share too.
-            hidden=shares_to_hide(hidden_share, p.n_draws, also_half=True),
-            field_of=field_of,
-            novelty=p.novelty,
-            fit_fields=True,
-            task=training.target.task,
-            seed=seed,
         )
     return choose_usage(decision), decision
 
 
+def _train_without(
+    p: SimpleNamespace,
+    rows: LabelledRows,
+    hidden: Sequence[NDArray[np.int64]],
+    field_of: Fields,
+    seed: int,
+    n_batches: int,
+) -> Iterator[EmbeddingNetwork]:
+    """For each draw a network that was trained without the features that it hides.
+
+    WHY one: that a mean of several predicts better does not change which way of using new features
+    helps.  Their rows are the same, so that networks that can be are trained at once.
+    """
+    p = SimpleNamespace(**{**vars(p), "n_members": 1})
+    n_features, every = rows.X.n_features, np.arange(rows.X.n_features)
+    settings = make_settings(p, *_size(rows, field_of))
+    per_epoch = -(-rows.X.n_rows // cast("int", settings.batch_size))
+    # WHY: as many steps as the networks took, so that no training has looked at the validation rows.
+    epochs = -(-min(n_batches, _PROBE_STEPS) // per_epoch)
+    kept = [np.setdiff1d(every, new) for new in hidden]
+    shown = [rows.X.select_features(old) for old in kept]
+    lines, models = Lines.of(rows.X, field_of), []
+    for number, X in enumerate(shown):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed + 1000 * number)
+            models.append(make_model(p, n_features, rows.target.n_outputs, field_of))
+            start_sums(models[-1], X, lines)
+    joined = join_members(models)
+    if joined is not None:
+        mask = np.ones((n_features, len(hidden)), dtype=bool)
+        for at, new in enumerate(hidden):
+            mask[new, at] = False
+        own = replace(settings, epochs=epochs)
+        options: dict[str, Any] = {"sample_weight": rows.weight, "field_of": field_of}
+        train(joined, rows.X, rows.target.y, own, seed=seed, shown=mask, **options)
+        models = [narrow(m, old) for m, old in zip(split_members(joined), kept, strict=True)]
+    for number, (old, X) in enumerate(zip(kept, shown, strict=True)):
+        fields = field_of[old]
+        if joined is None:
+            part = replace(rows, X=X)
+            (models[number],), _ = _train(p, part, None, fields, seed, epochs=[epochs])
+        yield EmbeddingNetwork([models[number]], X, rows.target, fields)
+
+
 # ---- small things ------------------------------------------------------------------------------
+
+
+def _size(rows: LabelledRows, field_of: Fields) -> tuple[int, int]:
+    """Rows and columns."""
+    return rows.X.n_rows, len(np.unique(field_of))
 
 
 def _device(name: str) -> str:

@@ -33,6 +33,9 @@ from openfate.training import Lines, Settings
 
 _STRATEGIES = ("auto", "fate", "evidence", "none")
 _PAPER_BATCH = 8192
+# Mini-batches between two validations, in which none was better before training stops, and of a
+# whole training; of the last there are two epochs of a large table, and 30 of a small one at most.
+_ROUND, _WAIT, _MOST = 48, 64, 1500
 
 
 def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
@@ -179,6 +182,14 @@ def split_members(joined: FATE) -> list[FATE]:
     return [model.eval() for model in models]
 
 
+def narrow(model: FATE, features: NDArray[np.integer]) -> FATE:
+    """The same plain network over some of its features, numbered anew."""
+    some = FATE(len(features), model.backbone)
+    with torch.no_grad():
+        some.W.copy_(model.W[torch.from_numpy(features)])
+    return some.eval()
+
+
 def _n_fields(field_of: NDArray[np.integer]) -> int:
     return int(field_of.max(initial=0)) + 1
 
@@ -188,10 +199,17 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
     given = {name: getattr(p, name) for name in ("epochs", "lr", "patience", "batch_size")}
     given = {name: value for name, value in given.items() if value is not None}
     if p.strategy != "fate":
-        # WHY: some 50 steps an epoch are enough; larger batches make each row cheaper.
-        size = max(16, n_rows // 8) if n_rows < 1024 else min(max(256, n_rows // 48), 1024)
+        # WHY: some 30 steps an epoch are enough; larger batches make each row cheaper, and bear
+        # larger steps.
+        size = max(16, n_rows // 8) if n_rows < 1024 else min(max(256, n_rows // 32), 1024)
+        size = min(given.get("batch_size", size), n_rows)
+        per_epoch = -(-n_rows // size)
+        in_round = _ROUND if per_epoch >= 2 * _ROUND else per_epoch
         # WHY: one of few columns tells what no other does; of many, others tell it as well.
         usual = {"batch_size": size, "cell_dropout": 0.3 * max(0.0, 1 - 8 / max(1, n_fields))}
+        usual |= {"lr": 4e-3 * max(1.0, size / 256) ** 0.5}
+        usual |= {"epochs": min(30, max(2, -(-_MOST // per_epoch)))}
+        usual |= {"round_size": in_round, "patience": max(1, round(_WAIT / in_round))}
         if p.dropout is not None:
             usual["cell_dropout"] = p.dropout
         return Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})
@@ -206,6 +224,15 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
         loss=p.loss,
         **{"patience": 20, "batch_size": batch_size, **given},
     )
+
+
+def count_members(p: SimpleNamespace, n_rows: int) -> int:
+    """The networks whose predictions are averaged; the more rows, the less each is in doubt."""
+    if p.strategy == "fate":
+        return 1
+    if p.n_members is not None:
+        return int(p.n_members)
+    return 4 if n_rows <= 10_000 else 3 if n_rows <= 500_000 else 2
 
 
 def grow_members(network: Network, field_of: NDArray[np.integer]) -> list[FATE]:

@@ -218,21 +218,73 @@ def probe(
     True
     """
     (X, y), (X_validation, y_validation) = _check_rows(train), _check_rows(validation)
+    shares = hidden_shares(None) if hidden is None else hidden
+    unit_of = _units(X.n_features, field_of, novelty)
+    draws = _draw_hidden(shares, unit_of, novelty, seed)
 
     def views() -> Iterator[tuple[View, float]]:
-        unit_of = _units(X.n_features, field_of, novelty)
-        rng = np.random.default_rng([seed, 3])
-        for share in hidden_shares(None) if hidden is None else hidden:
-            new = _hide(unit_of, share, novelty, rng)
-            if not 0 < len(new) < X.n_features:
-                continue
-            old = np.setdiff1d(np.arange(X.n_features), new)
-            fields = (field_of[old],) if fit_fields and field_of is not None else ()
-            model = fit(X.select_features(old), y, *fields)
-            X_old, X_new = (X_validation.select_features(ids) for ids in (old, new))
-            yield View(model, X_old, X_new, task), share
+        for draw in draws:
+            fields = (field_of[draw.old],) if fit_fields and field_of is not None else ()
+            model = fit(X.select_features(draw.old), y, *fields)
+            yield draw.view(model, X_validation, task), draw.share
 
     return judge(views(), y_validation, candidates, plain=plain, guard=guard)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What one draw of a probe hides.
+
+    Parameters
+    ----------
+    share
+        That was asked for.
+    old, new
+        Features that a fit may see, and those that it may not, ascending.
+    """
+
+    share: float
+    old: Ids
+    new: Ids
+
+    def view(self, model: Predict, X: MultiHot, task: Task) -> View:
+        """Validation rows as a model sees them that was fitted without what is hidden."""
+        return View(model, X.select_features(self.old), X.select_features(self.new), task)
+
+
+def draw_hidden(
+    shares: Sequence[float], field_of: NDArray[np.integer], novelty: Novelty, seed: int = 0
+) -> list[Draw]:
+    """The draws of a probe, without those that would hide nothing or everything.
+
+    Parameters
+    ----------
+    shares
+        The share that each draw hides.
+    field_of
+        (D,) the field of each feature.
+    novelty, seed
+        See `probe`.
+
+    Examples
+    --------
+    >>> draws = draw_hidden([0.5, 0.5], np.array([0, 0, 1, 1]), "columns")
+    >>> [len(draw.new) for draw in draws]
+    [2, 2]
+    """
+    return _draw_hidden(shares, _units(len(field_of), field_of, novelty), novelty, seed)
+
+
+def _draw_hidden(
+    shares: Sequence[float], unit_of: NDArray[np.integer], novelty: Novelty, seed: int
+) -> list[Draw]:
+    rng, every = np.random.default_rng([seed, 3]), np.arange(len(unit_of))
+    hidden = [(share, _hide(unit_of, share, novelty, rng)) for share in shares]
+    return [
+        Draw(share, np.setdiff1d(every, new), new)
+        for share, new in hidden
+        if 0 < len(new) < len(every)
+    ]
 
 
 def judge(

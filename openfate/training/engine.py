@@ -161,6 +161,8 @@ class Engine:
         The knots of such a table.
     n_steps
         Of the whole run over a table, for the schedule of learning rates.
+    shown
+        (D, M, 1) of networks side by side: 1 where a feature may be seen by each, else 0.
     """
 
     theta: Optimizer
@@ -178,9 +180,11 @@ class Engine:
         by_rows: bool = False,
         lines: Lines | None = None,
         n_steps: int | None = None,
+        shown: Tensor | None = None,
     ) -> None:
         self.model, self.settings, self.device = model, settings, torch.device(device)
         self.is_stream, self.lines, self.n_steps = seed is None, lines, n_steps
+        self.shown = shown
         self.mask_rng, self.edge_rng = torch.Generator(), torch.Generator(device)
         self.field_of, self.fixed_masks = field_of, None
         s, g = settings, model.extrapolator
@@ -337,6 +341,9 @@ class Engine:
         if training and self.settings.cell_dropout:
             value = self._drop_cells(value, len(bag.ids), bag.within)
         W = self.table.rows if training and self.table is not None else self.model.W
+        if self.shown is not None:
+            seen = self.shown if bag.touched is None else self.shown[bag.touched]
+            W = (W.view(len(W), seen.size(1), -1) * seen).view_as(W)
         with self._precision():
             outputs = self.model.backbone(bag.sums(W, value))
         if not training and outputs.dim() > 2:

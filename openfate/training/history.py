@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -46,6 +48,80 @@ class History:
     def validations(self) -> list[Step]:
         """The steps after which there was a validation."""
         return [step for step in self.steps if not math.isnan(step.score)]
+
+    def count_waits(self, tolerance: float = 0.0) -> int:
+        """Validations since the last that was better, by more than a share of the score.
+
+        Examples
+        --------
+        >>> losses = (0.5, 0.4, 0.399, 0.398)
+        >>> history = History([Step(n, n, 0.0, loss) for n, loss in enumerate(losses, 1)])
+        >>> history.count_waits(), history.count_waits(tolerance=0.01)
+        (0, 2)
+        """
+        reached, count = -math.inf, 0
+        for step in self.validations:
+            least = tolerance * abs(reached) if math.isfinite(reached) else 0.0
+            if step.score > reached + least:
+                reached, count = step.score, 0
+            else:
+                count += 1
+        return count
+
+
+class MeanWeights:
+    """A mean of weights in which the last third or so of what was added counts.
+
+    The k-th addition moves the mean by (eta + 1) / (k + eta): a window that grows with the run.
+
+    Examples
+    --------
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> mean = MeanWeights(model)
+    >>> for weight in (1.0, 2.0, 3.0):
+    ...     _ = nn.init.constant_(model.weight, weight)
+    ...     mean.add()
+    >>> round(float(mean.state["weight"]), 3)
+    2.727
+    """
+
+    _ETA = 8
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.count = model, 0
+        self.state: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Count the weights as they are now."""
+        now = {name: value.detach() for name, value in self.model.state_dict().items()}
+        self.count += 1
+        if not self.state:
+            self.state = {name: value.clone() for name, value in now.items()}
+            return
+        share = (self._ETA + 1) / (self.count + self._ETA)
+        torch._foreach_lerp_([self.state[name] for name in now], list(now.values()), share)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model with the mean weights, where there are any; afterwards as it was."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Leave the mean weights in the model, if there are any."""
+        if self.state:
+            self.model.load_state_dict(self.state)
+
+    def _swap(self) -> None:
+        """Exchange what parameters hold, not a number of it."""
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            if name in self.state:
+                tensor.data, self.state[name] = self.state[name], tensor.data
 
 
 class BestWeights:

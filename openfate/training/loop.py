@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, astuple, replace
 from typing import Any, cast
@@ -26,7 +26,7 @@ from openfate.table import MultiHot
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Batches
 from openfate.training.checkpoint import Checkpoint
-from openfate.training.history import BestWeights, History, Step
+from openfate.training.history import BestWeights, History, MeanWeights, Step
 from openfate.training.settings import Settings, check_device
 from openfate.training.sources import Steps, StreamSource, TableSource
 
@@ -43,6 +43,7 @@ def train(
     validation: LabelledRows | Callable[[], Batches] | None = None,
     field_of: NDArray[np.integer] | None = None,
     is_knot: NDArray[np.bool_] | None = None,
+    shown: NDArray[np.bool_] | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     resume: Checkpoint | None = None,
@@ -80,6 +81,9 @@ def train(
     is_knot
         (D,) whether each feature of a table is a knot between which numbers lie; by default those
         that share a cell.  See `openfate.training.lines.Lines`.
+    shown
+        (D, M) which features of a table each of M networks side by side may see, see
+        `openfate.models.Members`; by default all.  Embeddings of others mean nothing afterwards.
     seed
         Of masks, DropEdge, Dropout and a table's mini-batches; the model's start is drawn when it
         is made.
@@ -89,7 +93,7 @@ def train(
         A checkpoint of the same run, made with the same seed, rows and settings (but for `epochs`,
         `n_ahead` and `engine`): what follows is what would have followed.
     on_step
-        Called after each epoch of a table, each mini-batch of a stream.
+        Called after each step: an epoch of a table or a round of it, a mini-batch of a stream.
     on_checkpoint
         Called with the run so far as flat tensors.  They are the live ones: write or copy them
         before returning.
@@ -122,17 +126,18 @@ def train(
     of_run = model, settings or Settings(), checked_seed(seed), check_device(device)
     source: TableSource | StreamSource
     if isinstance(X, MultiHot):
-        source = TableSource(*of_run, X, y, sample_weight, field_of, validation, is_knot)
-    elif any(given is not None for given in (y, sample_weight, field_of, is_knot)):
+        source = TableSource(*of_run, X, y, sample_weight, field_of, validation, is_knot, shown)
+    elif any(given is not None for given in (y, sample_weight, field_of, is_knot, shown)):
         raise InputError(
-            "y, sample_weight, field_of and is_knot are of a table: batches hold ids and labels."
+            "y, sample_weight, field_of, is_knot and shown are of a table: batches hold ids and "
+            "labels."
         )
     else:
         source = StreamSource(*of_run, X, validation)
     run = _Run(source)
     with run.running(resume) as steps:
         for epoch, batches in steps:
-            step = run.end_step(epoch, [run.learn(batch) for batch in batches])
+            step = run.end_step(epoch, run.learn(batches))
             if on_step is not None:
                 on_step(step)
             if run.out_of_patience():
@@ -147,7 +152,8 @@ class _Run:
 
     def __init__(self, source: TableSource | StreamSource) -> None:
         self.source, self.engine, self.settings = source, source.engine, source.settings
-        self.model, self.best, self.n_worse = source.model, BestWeights(source.model), 0
+        self.model, self.best = source.model, BestWeights(source.model)
+        self.mean = MeanWeights(source.model)
         self.history = History(untrained=source.untrained.tolist())
 
     @contextmanager
@@ -173,15 +179,23 @@ class _Run:
                 "batches gave no batch of two rows or more: there was nothing to train on."
             )
 
-    def learn(self, batch: Any) -> Tensor | float:
-        """Train on a mini-batch of the next step; its loss."""
-        return self.engine.learn(batch, self.source.seeds(len(self.history.steps) + 1))
+    def learn(self, batches: Iterable[Any]) -> list[Tensor | float]:
+        """Train on the mini-batches of the next step; their losses."""
+        losses, seeds = [], self.source.seeds(len(self.history.steps) + 1)
+        every = self.source.average_every if self.settings.averaging else 0
+        for number, batch in enumerate(batches, 1):
+            losses.append(self.engine.learn(batch, seeds))
+            if every and number % every == 0:
+                self.engine.settle()
+                self.mean.add()
+        return losses
 
     def _close(self) -> None:
         """Put the weights of the best validation, or the last ones, into the model."""
         self.engine.settle()
         if not self.best.state:
             self.history.best = len(self.history.steps)
+            self.mean.restore()
         self.best.restore()
         self.model.eval()
         self.source.finish()
@@ -196,13 +210,13 @@ class _Run:
         validate = self.source.validate
         if validate is not None and number % self.settings.validate_every == 0:
             self.engine.settle()
-            loss, auc = validate()
-            self._check_finite(loss, number)
-            step = replace(step, validation_loss=loss, auc=auc)
-            self.n_worse += 1
-            if step.score > self.best.score:
-                self.n_worse, self.history.best = 0, number
-                self.best.keep(step.score)
+            with self.mean.in_place():
+                loss, auc = validate()
+                self._check_finite(loss, number)
+                step = replace(step, validation_loss=loss, auc=auc)
+                if step.score > self.best.score:
+                    self.history.best = number
+                    self.best.keep(step.score)
         self.history.steps.append(step)
         return step
 
@@ -215,9 +229,10 @@ class _Run:
 
     def out_of_patience(self) -> bool:
         """Whether steps are left but none of the last validations was better than the best."""
-        patience, last = self.settings.patience, self.history.steps[-1]
-        ended = isinstance(self.source, TableSource) and last.epoch == self.settings.epochs
-        if patience is None or self.n_worse < patience or ended:
+        patience, n_steps = self.settings.patience, self.source.n_steps
+        if patience is None or len(self.history.steps) == n_steps:
+            return False
+        if self.history.count_waits(self.settings.tolerance) < patience:
             return False
         self.history.stopped_early = True
         return True
@@ -231,11 +246,13 @@ class _Run:
             **self.engine.state(),
             "source": self.source.state(),
             "best": self.best.state,
+            "mean": self.mean.state,
         }
         flat = {f"{part}.{key}": v for part, tensors in parts.items() for key, v in tensors.items()}
         steps = [astuple(step) for step in self.history.steps]
         flat["steps"] = torch.tensor(steps, dtype=torch.float64).view(-1, 5)
-        flat["about"] = saved.to_text({"best": self.history.best, "run": self._about()})
+        about = {"best": self.history.best, "averaged": self.mean.count, "run": self._about()}
+        flat["about"] = saved.to_text(about)
         return flat
 
     def _about(self) -> dict[str, Any]:
@@ -257,12 +274,13 @@ class _Run:
             ) from None
         self.engine.load_state(checkpoint)
         self.source.load_state(checkpoint)
-        best = saved.part(checkpoint, "best")
-        self.best.state = {k: v.to(self.model.W.device, copy=True) for k, v in best.items()}
+        for weights, name in ((self.best, "best"), (self.mean, "mean")):
+            own = saved.part(checkpoint, name)
+            weights.state = {k: v.to(self.model.W.device, copy=True) for k, v in own.items()}
+        self.mean.count = about["averaged"]
         rows = cast("list[list[float]]", checkpoint["steps"].tolist())
         history = self.history
         history.steps = [Step(int(n), int(epoch), *scores) for n, epoch, *scores in rows]
         history.best = about["best"]
         if history.best:
             self.best.score = history.steps[history.best - 1].score
-        self.n_worse = sum(step.number > history.best for step in history.validations)

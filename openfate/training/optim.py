@@ -31,7 +31,7 @@ _BETAS, _EPS = (0.9, 0.999), 1e-8  # as torch's
 _SETTLED = 200
 # The series below is cut after the fourth power of eps / sqrt(v) <= 1/40: 1e-8 of the drift.
 _ORDER, _SMALL = 4, 1 / 40
-_UP = 0.05  # the share of a run in which the learning rate rises
+_UP, _MOST_UP = 0.05, 25  # the share of a run, and the steps, in which the learning rate rises
 
 
 class RowAdam:
@@ -165,6 +165,8 @@ class RowAdam:
         own = self.rows.detach()
         for whole, part in ((self.table, own), (self.m, self.rows_m), (self.v, self.rows_v)):
             whole.index_copy_(0, ids, part)
+        if self.mode == "lazy":  # whose rows never miss a step
+            return
         self.upto.index_fill_(0, ids, self.t)
         if touched:
             self.last.index_fill_(0, ids, self.t)
@@ -343,7 +345,7 @@ def rate_at(step: int, n_steps: int) -> float:
     >>> [round(rate_at(step, 100), 2) for step in (0, 4, 5, 52, 99)]
     [0.2, 1.0, 1.0, 0.51, 0.01]
     """
-    n_up = max(1, round(_UP * n_steps))
+    n_up = max(1, min(_MOST_UP, round(_UP * n_steps)))
     if step < n_up:
         return (step + 1) / n_up
     return max(0.01, 0.5 + 0.5 * math.cos(math.pi * (step - n_up) / max(1, n_steps - n_up)))

@@ -20,11 +20,18 @@ Compat = Literal["paper", "reference"] | None
 EngineName = Literal["auto", "plain", "fused"]
 
 _LEAST = {"n_folds": 2, "n_ahead": 0}  # of the integers; of others 1
-_SHARES = ("drop_edge", "left_out", "cell_dropout", "beta2")  # numbers up to 1, others up to 1e12
+_SHARES = (
+    "drop_edge",
+    "left_out",
+    "cell_dropout",
+    "beta2",
+    "tolerance",
+)  # numbers up to 1, others up to 1e12
 # What mini-batches of ids must leave at these values: it is of a table in memory.
 _OF_TABLES = {
     **{"batch_size": None, "optimizer": "adam", "loss": "log_loss", "accumulate_backbone": False},
     **{"overwrite_hidden": False, "redraw_validation": False, "schedule": "constant"},
+    **{"tolerance": 0.0, "round_size": None, "averaging": False},
 }
 
 
@@ -57,8 +64,8 @@ def check_device(device: torch.device | str) -> torch.device:
 class Settings:
     """How to train; `clicks` and `plain` have the defaults of other tasks.
 
-    A step is what is counted, validated and told to `on_step`: an epoch of a table in memory, a
-    mini-batch of a stream of ids.
+    A step is what is counted, validated and told to `on_step`: an epoch of a table in memory, or
+    `round_size` mini-batches of it; a mini-batch of a stream of ids.
 
     Parameters
     ----------
@@ -101,8 +108,8 @@ class Settings:
         Adam's, for all but the embeddings of a stream: how slowly squares of gradients are
         forgotten.
     schedule
-        Of a table: "constant" learning rates, or "cosine", up in the first twentieth of all steps
-        and down to a hundredth until the last.
+        Of a table: "constant" learning rates, or "cosine", up in the first twentieth of all
+        mini-batches, or 25 of them, and down to a hundredth until the last.
     adam
         Of the embeddings in a stream: "exact", "lazy" or "dense", see
         `openfate.training.optim.RowAdam`.  Of a plain network in mini-batches of a table: "lazy"
@@ -110,9 +117,15 @@ class Settings:
         (`openfate.training.lines.Lines`); with the others W is stepped as a whole.
     batch_size
         Rows of a table in a mini-batch; None: all at once.
-    validate_every, patience
+    round_size
+        Mini-batches of a table in a step; None: an epoch.
+    averaging
+        Of a table: validate and keep not the weights of a step but their mean over about the last
+        third of the run so far, which tells early when more steps are of no use.
+    validate_every, patience, tolerance
         Validate after so many steps; stop after `patience` validations without a better one (None,
-        or without validation rows: never).
+        or without validation rows: never).  Better is a loss that is lower by more than the share
+        `tolerance` of it.
     checkpoint_every
         Hand out a checkpoint after so many steps.
     n_ahead
@@ -156,6 +169,9 @@ class Settings:
     batch_size: int | None = None
     validate_every: int = 1
     patience: int | None = None
+    tolerance: float = 0.0
+    round_size: int | None = None
+    averaging: bool = False
     checkpoint_every: int = 100
     n_ahead: int = 2
     mixed_precision: bool = False
@@ -184,6 +200,7 @@ class Settings:
         'cosine'
         """
         usual = {"masking": "none", "untrained": "zero", "epochs": 30, "patience": 6}
+        usual |= {"averaging": True, "tolerance": 0.005}
         adam = {"optimizer": "adamw", "lr": 4e-3, "weight_decay": 0.1, "beta2": 0.95}
         rest = {"schedule": "cosine", "adam": "lazy", "batch_size": 256}
         return cls(**{**usual, **adam, **rest, **changes})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch.nn import BatchNorm1d
 
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges, touched_features
-from openfate.models import FATE, Backbone, field_means
+from openfate.models import FATE, Backbone, Members, field_means
 from openfate.table import PART_ROWS, MultiHot
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Bag, Batch, Batches, check_pairs, prepare_ahead
@@ -58,6 +58,7 @@ class TableSource:
         field_of: NDArray[np.integer] | None,
         validation: Any,
         is_knot: NDArray[np.bool_] | None = None,
+        shown: NDArray[np.bool_] | None = None,
     ) -> None:
         if settings.engine == "fused":
             raise InputError(
@@ -82,6 +83,7 @@ class TableSource:
             raise InputError("batch_size=1: BatchNorm needs two rows or more at a time.")
         # WHY two: the orders of earlier releases, of which nothing needs another.
         self.order_rng = np.random.default_rng([seed, 4 if settings.masking == "none" else 2])
+        self.order_state = dict(self.order_rng.bit_generator.state)
         self.untrained = np.flatnonzero(rows.X.feature_degree == 0)
         if settings.untrained != "leave":
             with torch.no_grad():
@@ -90,6 +92,8 @@ class TableSource:
         one_sum = backbone.n_fields is None and type(backbone).lift is Backbone.lift
         plain = settings.masking == "none" and model.extrapolator is None
         self.in_bags = one_sum and plain and settings.batch_size is not None
+        self.n_steps = settings.epochs * len(self._rounds())
+        self.average_every = self._average_every()
         self.whole = self.batch(rows) if settings.batch_size is None else None
         self.lines = Lines.of(rows.X, field_of, is_knot) if self.in_bags else None
         self.by_rows = self.in_bags and settings.adam == "lazy"
@@ -102,26 +106,58 @@ class TableSource:
             by_rows=self.by_rows,
             lines=self.lines if self.by_rows else None,
             n_steps=settings.epochs * len(self._cuts()),
+            shown=self._check_shown(shown),
         )
         self.validate: Validate | None = None
         if validation is not None:
             later = check_rows(model, settings.loss, "validation", *validation)
             self.validate = _TableValidation(self, later).measure
 
-    def steps(self, epoch: int, n_done: int) -> Steps:
-        """Epochs."""
-        for number in range(epoch + n_done, self.settings.epochs + 1):
-            yield number, [self.whole] if self.whole is not None else self._batches()
+    def _check_shown(self, shown: NDArray[np.bool_] | None) -> Tensor | None:
+        """(D, M, 1) which features each network may see."""
+        if shown is None:
+            return None
+        net, n_features = self.model.backbone, len(self.model.W)
+        if not isinstance(net, Members) or not self.in_bags:
+            raise InputError("shown is of `Members` in mini-batches, without an extrapolator.")
+        if shown.shape != (n_features, net.n_members):
+            raise InputError(
+                f"shown has the shape {shown.shape}: give {n_features} features x "
+                f"{net.n_members} networks."
+            )
+        return torch.from_numpy(shown)[:, :, None].to(self.device, self.model.W.dtype)
 
-    def _batches(self) -> Iterator[Batch | Bag]:
-        """The mini-batches of an epoch."""
-        # WHY: all rows are put in order once; to cut them up costs next to nothing.  Of rows on
+    def steps(self, epoch: int, n_done: int) -> Steps:
+        """Epochs, or rounds of them."""
+        for number in range(epoch, self.settings.epochs + 1):
+            self.order_state = dict(self.order_rng.bit_generator.state)
+            if self.whole is not None:
+                rounds: Iterable[Iterable[Batch | Bag]] = [[self.whole]]
+            else:
+                order = self.order_rng.permutation(self.rows.X.n_rows)
+                rounds = (self._batches(order, cuts) for cuts in self._rounds())
+            for batches in itertools.islice(rounds, n_done if number == epoch else 0, None):
+                yield number, batches
+
+    def _batches(
+        self, order: NDArray[np.intp], cuts: Sequence[tuple[int, int]]
+    ) -> Iterator[Batch | Bag]:
+        """The mini-batches of a round of an epoch."""
+        # WHY: all rows are put in order at once; to cut them up costs next to nothing.  Of rows on
         # disk this is a list of places: a mini-batch is read when it is cut.
-        rows = self.rows.select(self.order_rng.permutation(self.rows.X.n_rows))
-        for start, end in self._cuts():
-            part = rows.cut(start, end)
+        first, last = cuts[0][0], cuts[-1][1]
+        rows = self.rows.select(order[first:last])
+        for start, end in cuts:
+            part = rows.cut(start - first, end - first)
             if part.weight is None or part.weight.any():  # a mean over no weight is not a number
                 yield self._mini_batch(part)
+
+    def _rounds(self) -> list[list[tuple[int, int]]]:
+        """The mini-batches of each round of an epoch; the last may be longer, by less than one."""
+        cuts = self._cuts()
+        size = self.settings.round_size or len(cuts)
+        starts = list(range(0, max(1, len(cuts) - size + 1), size))
+        return [cuts[a:b] for a, b in itertools.pairwise([*starts, len(cuts)])]
 
     def _cuts(self) -> list[tuple[int, int]]:
         """Where each mini-batch of an epoch begins and ends."""
@@ -130,6 +166,13 @@ class TableSource:
         if n_rows - starts[-1] < self.least_rows:
             starts.pop()  # the last is too short: the one before it takes it in
         return list(itertools.pairwise([*starts, n_rows]))
+
+    def _average_every(self) -> int:
+        """After how many mini-batches weights go into their mean: eight times a round, or less."""
+        # WHY less: it moves all features, a mini-batch those of its cells.
+        X, size = self.rows.X, min(map(len, self._rounds()))
+        n_cells = max(1, X.nnz * (self.settings.batch_size or X.n_rows) // X.n_rows)
+        return min(size, max(1, size // 8, X.n_features // n_cells))
 
     def _mini_batch(self, rows: Rows) -> Batch | Bag:
         if self.in_bags:
@@ -183,8 +226,8 @@ class TableSource:
             model.W[order[n:], :H] = field_means(model.W[order[:n], :H], fields[order])[n:]
 
     def state(self) -> dict[str, Tensor]:
-        """Where the order of rows is."""
-        return {"order": saved.to_text(dict(self.order_rng.bit_generator.state))}
+        """Where the order of rows was before this epoch."""
+        return {"order": saved.to_text(self.order_state)}
 
     def load_state(self, checkpoint: Checkpoint) -> None:
         """Go on in the same order."""
@@ -268,6 +311,8 @@ class StreamSource:
     """Mini-batches of ids, a function of the epoch."""
 
     step_name = "mini-batch"
+    n_steps = None  # nobody knows
+    average_every = 0
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ from openfate_lab.bench.epoch import bench_epoch
 from openfate_lab.bench.floor import Peaks
 from openfate_lab.bench.memory import peak_bytes, print_memory
 from openfate_lab.bench.scale import bench_scale, describe_scale
+from openfate_lab.bench.tables import describe_table, print_side
 
 
 def bench_sides(
@@ -107,6 +108,8 @@ _DEFAULT = "[default: %(default)s]"
 
 def describe(result: dict[str, Any]) -> str:
     """The result as a few lines of text."""
+    if result["bench"] == "table":
+        return describe_table(result)
     lines = [f"{'case':<12} {'ours':>9} {'peer':>9} {'ratio':>6}   memory, ours / peer"]
     for row in result["rows"]:
         memory = " / ".join(record.megabytes(row[key]) for key in ("ours_bytes", "peer_bytes"))
@@ -136,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         record.check_out(out)
         result = run(**given)
-        if run is print_memory:
+        if run in (print_memory, print_side):
             return int(result)
         if out is not None:
             print(record.write_result(result, out), file=sys.stderr)
@@ -210,6 +213,10 @@ def _parser() -> argparse.ArgumentParser:
     flag = add("memory", print_memory, "peak bytes of one side (used by the others)")
     flag("case", help="a name, or JSON")
     flag("bench", choices=("train", "infer"))
+    flag("side", choices=("ours", "peer"))
+    flag("--threads", type=int, default=1, help=_DEFAULT)
+    flag = add("side", print_side, "one side of a case of `openfate bench table` (used by it)")
+    flag("case", help="a name")
     flag("side", choices=("ours", "peer"))
     flag("--threads", type=int, default=1, help=_DEFAULT)
     return parser

@@ -12,6 +12,9 @@ import gc
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -44,16 +47,34 @@ def print_memory(case: str, bench: Bench, side: str, threads: int = 1) -> int:
     big = _case_of(case)
     # What torch loads on first use is not part of the run.
     _run(big.tiny(), bench, side, 1)
-    status = Path("/proc/self/status")
+    with watch_peak() as peak:
+        _run(big, bench, side, 2)
+    if peak.n_bytes is None:
+        return UNKNOWN
+    print(peak.n_bytes)
+    return 0
+
+
+@dataclass
+class Peak:
+    """What a process held at most over what it held before; None where the system does not tell."""
+
+    n_bytes: int | None = None
+
+
+@contextmanager
+def watch_peak() -> Iterator[Peak]:
+    """The peak of this process's resident set over its size now, known when the block ends."""
+    status, peak = Path("/proc/self/status"), Peak()
     try:
         Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
     except OSError:
-        return UNKNOWN
+        yield peak
+        return
     before = _kilobytes(status, "VmHWM")
-    _run(big, bench, side, 2)
+    yield peak
     # WHY max: Linux writes the peak down late, so two readings may shrink by some pages.
-    print(max(_kilobytes(status, "VmHWM") - before, 0) * 1024)
-    return 0
+    peak.n_bytes = max(_kilobytes(status, "VmHWM") - before, 0) * 1024
 
 
 def forget_peak() -> int:

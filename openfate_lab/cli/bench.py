@@ -13,9 +13,15 @@ import typer
 
 from openfate.cli import Answer, Parameter, make_command, read_signature
 
-_TEXTS = {
-    "train": "Algorithm 1, an epoch or a mini-batch, ours against PyTorch Geometric.",
-    "infer": "Prediction of rows with new features, ours against PyTorch Geometric.",
+# What each command says of itself, and the function that it runs.
+_BENCHES = {
+    "train": ("Algorithm 1, an epoch or a mini-batch, ours against PyTorch Geometric.", "sides"),
+    "infer": ("Prediction of rows with new features, ours against PyTorch Geometric.", "sides"),
+    "table": ("Fit, bulk prediction and one row of a table, ours against LightGBM.", "table"),
+}
+_HOMES = {
+    "sides": "openfate_lab.bench.command:bench_sides",
+    "table": "openfate_lab.bench.tables:bench_table",
 }
 _OUT = Parameter(
     "out", Path | None, None, "Also write the result: a .json file, or a folder for one."
@@ -25,24 +31,25 @@ _OUT = Parameter(
 def add_bench(app: typer.Typer) -> None:
     """Add `openfate bench` and its commands, whose flags are the arguments of what they run."""
     group = typer.Typer(help="Ours beside a peer, in one run, as ratios.", no_args_is_help=True)
-    for bench in _TEXTS:
+    for bench in _BENCHES:
         group.command(bench)(_make_command(bench))
     app.add_typer(group, name="bench")
 
 
 def _make_command(bench: str) -> Callable[..., None]:
-    found = read_signature("openfate_lab.bench.command:bench_sides")
+    text, run = _BENCHES[bench]
+    found = read_signature(_HOMES[run])
     parameters = (*(one for one in found.parameters if one.name != "bench"), _OUT)
     flags = [replace(parameter, positional=False) for parameter in parameters]
-    signature = replace(found, name=bench, summary=_TEXTS[bench], parameters=tuple(flags))
+    signature = replace(found, name=bench, summary=text, parameters=tuple(flags))
     return make_command(signature, partial(_run, bench), left="nothing was written")
 
 
 def _run(bench: Any, out: Path | None, **given: Any) -> Answer:
-    from openfate_lab.bench import bench_sides, check_out, describe, write_result
+    from openfate_lab.bench import bench_sides, bench_table, check_out, describe, write_result
 
     check_out(out)
-    result = bench_sides(bench, **given)
+    result = bench_table(**given) if bench == "table" else bench_sides(bench, **given)
     if out is not None:
         print(write_result(result, out), file=sys.stderr)
     return result, [describe(result)]
