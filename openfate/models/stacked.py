@@ -20,7 +20,7 @@ from openfate.table import MultiHot
 
 Floats = NDArray[np.float64]
 
-_BLOCK = 2048  # rows at a time: their sums (N, M H) are some megabytes
+_BLOCK = 512  # rows at a time: their sums (N, M H) are two megabytes
 _FEW = 256  # rows, of which a second thread would cost more than it saves
 
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from openfate._lazy import lazy_names, read_homes
 
 if TYPE_CHECKING:
-    from openfate.table.changes import Policies, Policy, SchemaReport, compare, enforce
+    from openfate.table.changes import (
+        Policies,
+        Policy,
+        SchemaReport,
+        compare,
+        enforce,
+        new_in_row,
+    )
     from openfate.table.dtypes import plain_types
     from openfate.table.encoder import Encoder
     from openfate.table.expressions import Expression, parse
@@ -48,6 +55,7 @@ __all__ = [
     "compare",
     "enforce",
     "label_matrix",
+    "new_in_row",
     "open_log",
     "parse",
     "plain_types",
