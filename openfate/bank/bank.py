@@ -14,7 +14,7 @@ from __future__ import annotations
 import collections
 import copy
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
@@ -33,13 +33,13 @@ from openfate.bank.bundle import (
 from openfate.bank.network import Network
 from openfate.bank.wrapped import Wrapped, dump
 from openfate.errors import InputError, check_choice
+from openfate.growing import with_room
 from openfate.openworld import (
     Floats,
     JointEvidence,
     Labelled,
     LiveEvidence,
     Mixture,
-    Pooling,
     Task,
     combine,
     to_logits,
@@ -55,6 +55,7 @@ from openfate.table import (
     compare,
     enforce,
     label_matrix,
+    new_in_row,
     read_labels,
     read_table,
     target_numbers,
@@ -64,8 +65,7 @@ Graph = Literal["auto", "state", "batch"]
 Use = Literal["use", "drop"]
 
 _SILENT = Policies("ignore", "ignore", "ignore")
-# Where a probe refused evidence it is still an expert that labels may find to be right.
-_CAUTIOUS = Pooling(strength=0.5, alpha=10.0, relative=True)
+_NO_COLUMNS = Table(1, {})
 # What trains a model again: is told how many rows of the call count by now, and the encoder that
 # knows what is new in them; gives None not to.
 Retrain = Callable[[int, Encoder], Model | None]
@@ -162,7 +162,7 @@ class FeatureBank:
         self.exclude = tuple(exclude)
         self.overrides = overrides or Schema([])
         self.meta = dict(meta or {})
-        self.rows = np.zeros(model.n_observed)  # (D',) rows of each feature so far
+        self.rows = np.zeros(model.n_observed)
         self.n_rows = 0  # of all of them: training and observed
         # Evidence of the very rows that will be predicted; None but in a copy that looked ahead.
         self.joint: JointEvidence | None = None
@@ -174,6 +174,15 @@ class FeatureBank:
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy or a pickle has a lock of its own.
         vars(self).update(state, lock=threading.RLock())
+
+    @property
+    def rows(self) -> Floats:
+        """(D',) rows of each feature so far; `observe` adds to it in place."""
+        return self._rows[: self._n_counted]
+
+    @rows.setter
+    def rows(self, rows: Floats) -> None:
+        self._rows, self._n_counted = rows, len(rows)
 
     @property
     def task(self) -> Task:
@@ -205,7 +214,9 @@ class FeatureBank:
         Parameters
         ----------
         rows
-            A pandas, polars or pyarrow frame; columns may be new, missing or in any order.
+            A pandas, polars or pyarrow frame; columns may be new, missing or in any order.  Or one
+            row, a dict of its cells by column: plain texts, numbers, truth values and None take no
+            frame library's time.  (A wrapped model gets a frame of that row.)
         graph
             What is known of a new feature comes from: "state": the rows seen by training and
             `observe` alone, so that a row's prediction is the same alone and in any batch.
@@ -223,6 +234,10 @@ class FeatureBank:
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
         check_choice("new_features", new_features, ("use", "drop"))
+        if isinstance(rows, Mapping):
+            call = self._run_row(rows, graph, new_features == "use", **options)
+            if call is not None:
+                return call.outputs
         return self.run(rows, graph, use=new_features == "use", **options).outputs
 
     def run(
@@ -233,32 +248,85 @@ class FeatureBank:
         if not use:
             graph, options["policies"] = "state", _SILENT
         with self.lock:
-            table, encoder, X = self._encode(rows, graph != "state", **options)
-            joined = self._joined(X, graph)
-            model, evidence, new = self.model, self.joint or self.evidence, self.new_part(X)
-            if joined is not None and self.embeddings:
-                model = model.copy()
-                model.observe(X, joined)
-            use_new = use and self.embeddings > 0
-            P0, embedded = model.predict_both(table, X, encoder.field_of, use_new)
-            if not use:
-                return Prediction(encoder, X, model, P0, None, None, None, P0)
-            votes = None
-            if evidence is not None:
-                if graph != "state" and self.evidence is not None and new.nnz:
-                    evidence = JointEvidence(self.evidence, every=graph == "batch")
-                    for _ in range(evidence.pooling.n_sweeps):
-                        evidence.sweep([(new, P0)])
-                votes = evidence.votes(new, P0)
-            again = self._predict_again(table, X, encoder)
-            call = Prediction(encoder, X, model, P0, evidence, votes, again, P0)
-            return call._replace(outputs=self.weigh(call, X, P0, embedded))
+            table, encoder, X = self._encode(rows, graph != "state", lasting=False, **options)
+            return self._run(table, encoder, X, graph, use)
+
+    def _run(self, table: Table, encoder: Encoder, X: MultiHot, graph: Graph, use: bool) -> Prediction:
+        """Predict rows that are encoded."""
+        joined, model = self._joined(X, graph), self.model
+        if len(joined) and self.embeddings:
+            model = model.ahead(X, joined)
+        use_new = use and self.embeddings > 0
+        P0, embedded = model.predict_both(table, X, encoder.field_at, use_new)
+        if not use or self._is_deaf:
+            return Prediction(encoder, X, model, P0, None, None, None, P0)
+        new, votes, evidence = self.new_part(X), None, self.joint or self.evidence
+        if evidence is not None:
+            if graph != "state" and self.evidence is not None and new.nnz:
+                evidence = JointEvidence(self.evidence, every=graph == "batch")
+                for _ in range(evidence.pooling.n_sweeps):
+                    evidence.sweep([(new, P0)])
+            votes = evidence.votes(new, P0)
+        again = self._predict_again(table, X, encoder)
+        call = Prediction(encoder, X, model, P0, evidence, votes, again, P0)
+        return call._replace(outputs=self.weigh(call, X, P0, embedded))
+
+    def _run_row(
+        self, cells: Mapping[str, Any], graph: Graph, use: bool, **options: Unpack[Options]
+    ) -> Prediction | None:
+        """As `run`, of one row, by look-ups alone; None where something in it needs a frame.
+
+        What is left to a frame: what a policy warns of or refuses, columns that are declared to
+        come, and cells that `Encoder.look_up` does not take.
+        """
+        check_choice("graph", graph, ("auto", "state", "batch"))
+        policies = _SILENT if not use else options.get("policies") or self.policies
+        overrides, unused = options.get("overrides"), options.get("exclude")
+        overrides = self.overrides if overrides is None else overrides
+        unused = self.exclude if unused is None else unused
+        with self.lock:
+            encoder = self.encoder
+            if unused:
+                cells = {name: cell for name, cell in cells.items() if name not in unused}
+            row = encoder.look_up(cells)
+            if row is None:
+                return None
+            unseen = new_in_row(encoder, cells, row, policies, overrides)
+            if unseen is None:
+                return None
+            ids, values = row.ids, row.values
+            model = self.model
+            if graph == "state" or not use:
+                unseen = []
+            elif unseen and self.embeddings and isinstance(model, Network) and model.computes_new:
+                # Values that only this row has get ids beyond the known ones, for this call.
+                if any(field is None for field in unseen):
+                    return None
+                encoder = encoder.with_unnamed([field for field in unseen if field is not None])
+                ids = [*ids, *range(self.encoder.n_features, encoder.n_features)]
+                values = [*values, *([1.0] * len(unseen))]
+            table = _NO_COLUMNS
+            if isinstance(model, Wrapped) or isinstance(self.retrained, Wrapped):
+                table = read_table(cells)
+            X = MultiHot(
+                np.array([0, len(ids)]),
+                np.array(ids, dtype=np.int32),
+                encoder.n_features,
+                np.array(values, dtype=np.float32) if encoder.has_values else None,
+            )
+            return self._run(table, encoder, X, graph if use else "state", use)
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Whether outputs are P0: a probe refused what is new, and no label has said otherwise."""
+        mixture = self.mixture
+        return mixture is not None and not mixture.trusts_evidence and not mixture.n_labels
 
     def _predict_again(self, table: Table, X: MultiHot, encoder: Encoder) -> Floats | None:
         """(N, C) of the model that was trained again; None where there is none."""
         if self.retrained is None:
             return None
-        return self.retrained.predict_both(table, X, encoder.field_of)[0]
+        return self.retrained.predict_both(table, X, encoder.field_at)[0]
 
     def weigh(
         self,
@@ -306,7 +374,7 @@ class FeatureBank:
             return evidence.move(P, new, votes)
         # WHY: however many labels there are: what a row teaches must not depend on how the rows
         # before it were cut into calls.
-        return live.move(P, new, votes if evidence is live else None, _CAUTIOUS)
+        return live.move(P, new, votes if evidence is live else None, live.cautious)
 
     def lookahead(
         self,
@@ -356,19 +424,22 @@ class FeatureBank:
         """New features and P0 of the rows of frames; the bank learns from them unless "state"."""
         for frame in frames:
             table, self.encoder, X = self._encode(frame, graph != "state", **options)
-            P0, _ = self.model.predict_both(table, X, self.encoder.field_of)
+            P0, _ = self.model.predict_both(table, X, self.encoder.field_at)
             joined = self._joined(X, graph)
-            if joined is not None:
+            if len(joined):
                 self.model.observe(X, joined)
             yield self.new_part(X), P0
 
-    def _joined(self, X: MultiHot, graph: Graph) -> NDArray[np.bool_] | None:
-        """(D',) features for which the rows that are predicted count; None where there are none."""
-        joined = np.full(X.n_features, graph != "state")
-        if graph == "auto":
-            joined[: len(self.rows)] = self.rows == 0
-            joined[: self.n_observed] = False
-        return joined if joined[X.ids].any() else None
+    def _joined(self, X: MultiHot, graph: Graph) -> NDArray[np.int32]:
+        """Ids of the features for which the rows that are predicted count."""
+        if graph == "state":
+            return X.ids[:0]
+        if graph == "batch":
+            return np.unique(X.ids)
+        new = X.ids[X.ids >= self.n_observed]
+        known = new < self._n_counted
+        known[known] = self._rows[new[known]] > 0
+        return np.unique(new[~known])
 
     # ---- reading rows --------------------------------------------------------------------------
 
@@ -387,24 +458,31 @@ class FeatureBank:
         return table, self.overrides if overrides is None else overrides, policies or self.policies
 
     def _encode(
-        self, rows: Any, grow: bool, **options: Unpack[Options]
+        self, rows: Any, grow: bool, *, lasting: bool = True, **options: Unpack[Options]
     ) -> tuple[Table, Encoder, MultiHot]:
         """Rows, an encoder (grown by what the policies let in), and X; changes nothing."""
         (table, overrides, policies), encoder = self._open(rows, **options), self.encoder
         allowed = enforce(encoder, table, policies, overrides)
         if grow:
             numeric = self.meta.get("numeric", "buckets")
-            encoder = allowed.grow(encoder, table, overrides, numeric)
+            encoder = allowed.grow(encoder, table, overrides, numeric, lasting=lasting)
         return table, encoder, encoder.encode(table)
 
     def new_part(self, X: MultiHot) -> MultiHot:
         """(N, D' - D) the new features of rows, numbered from 0; values are parts of a row."""
-        new = X.select_features(np.arange(self.n_observed, X.n_features))
-        if new.values is None:
-            return new
+        is_new = X.ids >= self.n_observed
+        n_features = X.n_features - self.n_observed
+        if not is_new.any():
+            nothing = None if X.values is None else X.values[:0]
+            return MultiHot(np.zeros_like(X.row_ptr), X.ids[:0], n_features, nothing)
+        row_ptr = np.concatenate([[0], np.cumsum(is_new)])[X.row_ptr]
+        ids = X.ids[is_new] - np.int32(self.n_observed)
+        if X.values is None:
+            return MultiHot(row_ptr, ids, n_features)
         # WHY: a part of a row counts as such; a number that an edge carries tells no part of one.
-        part = (new.values >= 0) & (new.values <= 1)
-        return MultiHot(new.row_ptr, new.ids, new.n_features, np.where(part, new.values, 1.0))
+        values = X.values[is_new]
+        part = (values >= 0) & (values <= 1)
+        return MultiHot(row_ptr, ids, n_features, np.where(part, values, np.float32(1)))
 
     # ---- learning without training -------------------------------------------------------------
 
@@ -443,7 +521,7 @@ class FeatureBank:
             if y is None or self.mixture is None:
                 P0 = None
                 if self.evidence is not None:
-                    P0, _ = self.model.predict_both(table, X, encoder.field_of)
+                    P0, _ = self.model.predict_both(table, X, encoder.field_at)
                 if not seen:
                     self._count(X, P0)
             else:
@@ -465,8 +543,9 @@ class FeatureBank:
         if P0 is not None and self.evidence is not None:
             self.evidence.state.check_predictions(P0, X.n_rows)
         self.model.observe(X)
-        known = np.pad(self.rows, (0, max(0, X.n_features - len(self.rows))))
-        self.rows = known + np.bincount(X.ids, minlength=len(known))
+        self._rows = with_room(self._rows, self._n_counted, X.n_features)
+        self._n_counted = max(self._n_counted, X.n_features)
+        np.add.at(self._rows, X.ids, 1.0)
         if P0 is not None and self.evidence is not None:
             self.evidence.observe(self.new_part(X), P0)
 
@@ -486,16 +565,18 @@ class FeatureBank:
         assert mixture is not None
         scaled = _scale_weights(weight, X.n_rows)
         use_new = bank.embeddings > 0
-        P0, embedded = bank.model.predict_both(table, X, encoder.field_of, use_new)
+        P0, embedded = bank.model.predict_both(table, X, encoder.field_at, use_new)
         counted = np.full(X.n_rows, seen)
+        again, predicted_by = None, None
         for part in mixture.blocks(X.n_rows):
             at = np.arange(X.n_rows)[part]
             block = X.select_rows(at)
             if use_new:  # its sums may have grown since the last block
-                embedded[at] = bank.model.predict_both(table, block, encoder.field_of, True)[1]
+                embedded[at] = bank.model.predict_both(table, block, encoder.field_at, True)[1]
             votes = P0[at] if seen else None
             moved = bank._move(bank.evidence, bank.new_part(block), P0[at], embedded[at], votes)
-            again = bank._predict_again(table, X, encoder)
+            if bank.retrained is not predicted_by:
+                again, predicted_by = bank._predict_again(table, X, encoder), bank.retrained
             rows = Labelled(block, P0[at], moved, labels[at], scaled[at], counted[at])
             waiting = [*mixture.uncounted(), *([] if seen else [rows])]
             if mixture.learn(rows, None if again is None else again[at]):
@@ -575,8 +656,9 @@ class FeatureBank:
     def copy(self) -> FeatureBank:
         """An independent copy, with a state of its own."""
         with self.lock:
-            # Counts of rows, the encoder and a model trained again are replaced, never changed.
+            # The encoder and a model trained again are replaced, never changed.
             bank = copy.copy(self)
+            bank.rows = self.rows.copy()
             bank.model, bank.meta = self.model.copy(), dict(self.meta)
             bank.evidence = None if self.evidence is None else self.evidence.copy()
             bank.mixture = None if self.mixture is None else self.mixture.copy()
@@ -630,7 +712,7 @@ class FeatureBank:
         """All running sums, by name: what `observe` changes besides the vocabulary."""
         with self.lock:
             n_rows = np.array([self.n_rows], dtype=np.int64)
-            state = {"rows": self.rows, "n_rows": n_rows, **self.model.state()}
+            state = {"rows": self.rows.copy(), "n_rows": n_rows, **self.model.state()}
             if self.evidence is not None:
                 state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
             if self.mixture is not None:

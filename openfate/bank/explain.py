@@ -51,9 +51,9 @@ def contributions(
         entries, P0 = np.arange(X.nnz), call.P0[of]
         embedded = P0
         if isinstance(call.model, Network):
-            P0 = embedded = call.model.predict(left, call.encoder.field_of)
+            P0 = embedded = call.model.predict(left, call.encoder.field_at)
             if bank.embeddings:
-                embedded = call.model.predict(left, call.encoder.field_of, drop_new=False)
+                embedded = call.model.predict(left, call.encoder.field_at, drop_new=False)
         elif bank.mixture is None or not bank.mixture.n_labels:
             entries = np.flatnonzero(X.ids >= bank.n_observed)
         less = bank.weigh(call, left, P0, embedded, of)
@@ -159,7 +159,7 @@ def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[
     both[1, X.ids] += 1
     row, feature = np.nonzero(both)
     rows = MultiHot.from_entries(row, feature, 2, X.n_features, both[row, feature])
-    P = network.predict(rows, bank.encoder.field_of, drop_new=not bank.embeddings)
+    P = network.predict(rows, bank.encoder.field_at, drop_new=not bank.embeddings)
     return P[:1], P[1:]
 
 

@@ -5,21 +5,33 @@ N rows, C outputs.  Predictions are probabilities, or numbers.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.special
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from openfate.errors import InputError
-from openfate.models import FATE, ContextMap, GraphSAGE, RunningFATE, Sums, make_backbone
+from openfate.models import (
+    FATE,
+    ContextMap,
+    Fields,
+    GraphSAGE,
+    RunningFATE,
+    StackedMLP,
+    Sums,
+    Touched,
+    make_backbone,
+)
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
 
 Arrays = dict[str, NDArray[Any]]
-Fields = NDArray[np.integer] | None  # (D',) the field of each feature
 
 
 class Network:
@@ -60,27 +72,77 @@ class Network:
         """Of networks that sum fields apart: how many they know; a new column is none of them."""
         return self.members[0].backbone.n_fields
 
-    def predict(self, X: MultiHot, field_of: Fields = None, drop_new: bool = True) -> Floats:
+    @property
+    def computes_new(self) -> bool:
+        """Whether it has embeddings of new features."""
+        return self.members[0].extrapolator is not None
+
+    @cached_property
+    def _stacked(self) -> StackedMLP | None:
+        """The members as one, where they are of a kind that can be."""
+        backbones = [member.backbone for member in self.members]
+        return StackedMLP(backbones) if StackedMLP.takes(backbones) else None
+
+    def predict(
+        self, X: MultiHot, field_of: Fields | None = None, drop_new: bool = True
+    ) -> Floats:
         """Predictions (N, C): the mean over the members, from trained features or from all."""
-        logits = [torch.from_numpy(m.logits(X, field_of, drop_new)) for m in self.members]
-        parts = [finish(z, self.task, *self.target_scale) for z in logits]
-        return np.asarray(torch.stack(parts).mean(0).numpy())
+        if self._stacked is None:
+            logits = np.stack([m.logits(X, field_of, drop_new) for m in self.members])
+        elif X.n_rows == 1:  # WHY: a row has each feature once, and is all that a request waits for
+            table = self._embeddings(X.ids, field_of, drop_new)
+            z = table.sum(0) if X.values is None else X.values.astype(np.float64) @ table
+            logits = self._stacked.forward(z[None])
+        else:
+            parts = [
+                self._stacked.logits(part.X, self._embeddings(part.ids, field_of, drop_new))
+                for part in Touched.cut(X)
+            ]
+            logits = np.concatenate(parts, axis=1)
+        return _finish(logits, self.task, *self.target_scale).mean(0)
+
+    def _embeddings(
+        self, ids: NDArray[np.int32], field_of: Fields | None, drop_new: bool
+    ) -> Floats:
+        """(n, M H) of features, those of the members side by side."""
+        if self.members[0].is_plain and (drop_new or not self.computes_new):
+            return np.concatenate([m.own(ids) for m in self.members], axis=1)
+        tables = [m.embeddings(ids, field_of, drop_new).numpy() for m in self.members]
+        return np.concatenate(tables, axis=1)
 
     def predict_both(
         self, table: Table, X: MultiHot, field_of: Fields, use_new: bool = False
     ) -> tuple[Floats, Floats]:
         """Predictions (N, C) without new features, and with them where `use_new`."""
         P0 = self.predict(X, field_of)
-        return P0, self.predict(X, field_of, drop_new=False) if use_new else P0
+        if not use_new or not self.computes_new:
+            return P0, P0
+        # WHY: a row without new features is predicted already.
+        is_new = np.concatenate([[0], np.cumsum(X.ids >= self.n_observed)])[X.row_ptr]
+        rows = np.flatnonzero(np.diff(is_new))
+        if not len(rows):
+            return P0, P0
+        P = P0.copy()
+        P[rows] = self.predict(X.select_rows(rows), field_of, drop_new=False)
+        return P0, P
 
-    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
-        """Add rows to the sums of every member."""
+    def observe(self, X: MultiHot, only: NDArray[np.integer] | None = None) -> None:
+        """Add rows to the sums of every member, of all features or those whose ids `only` has."""
+        parts = Touched.cut(X)
         for member in self.members:
-            member.observe(X, only)
+            member.add(parts, X.n_features, only)
+
+    def ahead(self, X: MultiHot, only: NDArray[np.integer]) -> Network:
+        """A network that has observed rows, for some features; it shares the rest with this one."""
+        parts, other = Touched.cut(X), copy.copy(self)
+        other.members = [member.ahead(parts, only) for member in self.members]
+        return other
 
     def copy(self) -> Network:
         """A copy with sums of its own."""
-        return Network([m.copy() for m in self.members], self.task, self.target_scale)
+        other = copy.copy(self)
+        other.members = [member.copy() for member in self.members]
+        return other
 
     # ---- bundles -------------------------------------------------------------------------------
 
@@ -102,7 +164,10 @@ class Network:
         state: Arrays = {}
         for at, member in enumerate(self.members):
             state[f"{at}.counts"] = member.sums.counts.copy()
-            state[f"{at}.messages"] = member.sums.messages.copy()
+            messages = member.sums.messages
+            if member.extrapolator is None:  # a bundle has them all the same, as zeros
+                messages = np.zeros((len(messages), member.backbone.width))
+            state[f"{at}.messages"] = messages.copy()
         return state
 
     def settings(self) -> dict[str, Any]:
@@ -142,6 +207,16 @@ def finish(logits: Tensor, task: Task, mean: float, deviation: float) -> Tensor:
     return p if task == "multilabel" else torch.cat([1 - p, p], 1)
 
 
+def _finish(logits: Floats, task: Task, mean: float, deviation: float) -> Floats:
+    """`finish` for arrays (M, N, C): of one row, torch's calls would be most of the time."""
+    if task == "regression":
+        return logits * deviation + mean
+    if task == "multiclass":
+        return np.asarray(scipy.special.softmax(logits, axis=2))
+    p = scipy.special.expit(logits)
+    return np.asarray(p if task == "multilabel" else np.concatenate([1 - p, p], axis=2))
+
+
 def under(arrays: Arrays, prefix: str) -> Arrays:
     """The arrays whose names start so, by the rest of their names."""
     return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
@@ -161,12 +236,12 @@ def _member(weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Running
             centred=bool(settings.get("centred", False)),  # not in bundles from before it
         )
     model.load_state_dict(tensors, assign=True)
-    sums = Sums(state["counts"].copy(), state["messages"].copy())
-    shape = (len(sums.counts), backbone.width)
-    good = sums.messages.shape == shape and len(sums.counts) >= len(model.W)
-    if not good or {sums.counts.dtype, sums.messages.dtype} != {np.dtype(np.float64)}:
-        raise InputError(f"sums have the shape {sums.messages.shape} for the width {shape[1]}.")
-    return RunningFATE(model, sums)
+    counts, messages = state["counts"], state["messages"]
+    good = messages.shape == (len(counts), backbone.width) and len(counts) >= len(model.W)
+    if not good or {counts.dtype, messages.dtype} != {np.dtype(np.float64)}:
+        raise InputError(f"sums have the shape {messages.shape} for the width {backbone.width}.")
+    heard = messages if extrapolator is not None else messages[:, :0]
+    return RunningFATE(model, Sums(counts.copy(), heard.copy()))
 
 
 def _extrapolator(width: int, name: str = "sage", **options: Any) -> GraphSAGE | ContextMap:

@@ -26,10 +26,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.bank.lightgbm_text import clean_lightgbm
-from openfate.bank.network import Arrays, Fields
+from openfate.bank.network import Arrays
 from openfate.bank.sklearn_models import Unchecked, check_classes, read_sklearn
 from openfate.bank.trial import LOADERS, try_out
 from openfate.errors import DataFileError, InputError
+from openfate.models import Fields
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
 
@@ -86,7 +87,7 @@ class Wrapped:
         if not table.n_rows:
             return np.empty((0, self.n_outputs))
         if self.texts is not None:
-            known = None if field_of is None else field_of[: self.n_observed]
+            known = field_of[: self.n_observed]
             return self.predict(number_columns(table, self.columns, self.texts, X, known))
         rows = self._known_columns(table.native) if self.columns else native_columns(table)
         missing = [name for name in self.columns if name not in table.columns]
@@ -149,8 +150,12 @@ class Wrapped:
         frame = frame.with_columns(*empty)
         return frame.select(self.columns).to_native()
 
-    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
+    def observe(self, X: MultiHot, only: NDArray[np.integer] | None = None) -> None:
         """Nothing to learn: evidence is kept by the bank."""
+
+    def ahead(self, X: MultiHot, only: NDArray[np.integer]) -> Wrapped:
+        """Itself: it learns nothing from rows."""
+        return self
 
     def copy(self) -> Wrapped:
         """Itself: it has no state."""
@@ -180,7 +185,7 @@ def number_columns(
     columns: Sequence[str],
     texts: Mapping[str, int],
     X: MultiHot,
-    field_of: Fields,
+    field_of: NDArray[np.integer] | None,
 ) -> Floats:
     """(N, d) the columns as numbers: text by the places of its values among those of its field.
 

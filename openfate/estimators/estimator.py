@@ -203,9 +203,10 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         return self._read(X)
 
     def _predict(self, X: Any, graph: Graph, new_features: Use) -> Floats:
-        table = self._open(X)
+        is_row = isinstance(X, Mapping) and hasattr(self, "feature_names_in_")
+        rows = X if is_row and hasattr(self, "bank_") else self._open(X)
         return self.bank_.predict(
-            table, graph=graph, new_features=new_features, policies=self._policies
+            rows, graph=graph, new_features=new_features, policies=self._policies
         )
 
     def observe(
@@ -355,7 +356,8 @@ class BankClassifier(ClassifierMixin, BankEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X
-            Rows; columns may be new, missing or in any order (arrays: as in `fit`).
+            Rows; columns may be new, missing or in any order (arrays: as in `fit`).  Or one row, a
+            dict of its cells by column, which takes no frame: the way for a request.
         graph
             What new features are computed from: "state" (training and observed rows), "batch"
             (those and the rows of `X`), "auto" ("batch" for what the state has never seen).
@@ -420,6 +422,8 @@ def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
 
 def _has_names(X: Any) -> bool:
     """Whether it is a frame with names of its own; pandas numbers columns that have none."""
+    if isinstance(X, Mapping):
+        return True  # one row
     try:
         frame = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError:

@@ -12,7 +12,8 @@ from openfate.models.interactions import (
     make_backbone,
     with_fields,
 )
-from openfate.models.running import ContextMap, RunningFATE, Sums
+from openfate.models.running import ContextMap, Fields, RunningFATE, Sums, Touched
+from openfate.models.stacked import StackedMLP
 
 __all__ = [
     "BACKBONES",
@@ -24,12 +25,15 @@ __all__ = [
     "Backbone",
     "ContextMap",
     "DeepFM",
+    "Fields",
     "GraphSAGE",
     "Linear",
     "Members",
     "Pool",
     "RunningFATE",
+    "StackedMLP",
     "Sums",
+    "Touched",
     "WideDeep",
     "field_means",
     "make_backbone",

@@ -24,9 +24,10 @@ N rows, D observed features, D' known ones (observed and new), H width.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -34,33 +35,136 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from openfate.errors import InputError
+from openfate.growing import Floats, with_room
 from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features, touched_features
 from openfate.models.extrapolator import GraphSAGE
-from openfate.models.fate import FATE, mean_of_cells
+from openfate.models.fate import FATE
 from openfate.table import MultiHot
 
 _CHUNK = 1 << 16  # rows at a time: bounds the memory of messages
 
 
-@dataclass
+class Fields(Protocol):
+    """(D',) the field of each feature: an array, or what can be asked like one."""
+
+    def __getitem__(self, at: Any, /) -> NDArray[np.integer]:
+        """The fields of some features."""
+
+
 class Sums:
     """Of every known feature the number of its rows and the sum of what they send.
 
     Sums are float64: a float32 sum stops growing after some ten million rows.
+
+    Parameters
+    ----------
+    counts
+        (D',)
+    messages
+        (D', H), or (D', 0) for a model without an extrapolator, to which nothing is sent.
     """
 
-    counts: NDArray[np.float64]  # (D',)
-    messages: NDArray[np.float64]  # (D', H)
+    def __init__(self, counts: Floats, messages: Floats) -> None:
+        self._counts, self._messages, self.n_features = counts, messages, len(counts)
 
     @classmethod
     def zeros(cls, n_features: int, width: int) -> Sums:
         """Sums over no rows."""
         return cls(np.zeros(n_features), np.zeros((n_features, width)))
 
-    def widened(self, n_features: int) -> Sums:
-        """A copy with room for ids up to `n_features`."""
-        n_new = n_features - len(self.counts)
-        return Sums(np.pad(self.counts, (0, n_new)), np.pad(self.messages, ((0, n_new), (0, 0))))
+    @property
+    def counts(self) -> Floats:
+        """(D',)"""
+        return self._counts[: self.n_features]
+
+    @property
+    def messages(self) -> Floats:
+        """(D', H)"""
+        return self._messages[: self.n_features]
+
+    def grow(self, n_features: int) -> None:
+        """Make room for ids up to `n_features`."""
+        if n_features > self.n_features:
+            self._counts = with_room(self._counts, self.n_features, n_features)
+            self._messages = with_room(self._messages, self.n_features, n_features)
+            self.n_features = n_features
+
+    def add(self, more: More) -> None:
+        """Add rows to the sums of the features that they have, which there is room for."""
+        self._counts[more.ids] += more.counts
+        self._messages[more.ids] += more.messages
+
+    def at(self, ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
+        """Counts and messages of some features; of no rows for ids that are not known."""
+        held = ids < self.n_features
+        if held.all():
+            return self._counts[ids], self._messages[ids]
+        there = ids[held]
+        counts, messages = np.zeros(len(ids)), np.zeros((len(ids), self._messages.shape[1]))
+        counts[held], messages[held] = self._counts[there], self._messages[there]
+        return counts, messages
+
+    def copy(self) -> Sums:
+        """Sums of their own."""
+        return Sums(self.counts.copy(), self.messages.copy())
+
+
+class More(NamedTuple):
+    """What rows add to the sums of the features that they have, each of them once."""
+
+    ids: NDArray[np.int32]  # (n,) ascending
+    counts: Floats  # (n,)
+    messages: Floats  # (n, H)
+
+    @classmethod
+    def stack(cls, parts: Sequence[More], width: int) -> More:
+        """What rows in several parts add."""
+        if len(parts) == 1:
+            return parts[0]
+        every = np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)])
+        ids = np.unique(every)
+        total = Sums.zeros(len(ids), width)
+        for part in parts:
+            total.add(part._replace(ids=np.searchsorted(ids, part.ids).astype(np.int32)))
+        return cls(ids, total.counts, total.messages)
+
+    def at(self, ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
+        """Counts and messages of some features, zero for others than these."""
+        place = np.minimum(np.searchsorted(self.ids, ids), max(len(self.ids) - 1, 0))
+        there = self.ids[place] == ids if len(self.ids) else np.zeros(len(ids), dtype=bool)
+        counts, messages = np.zeros(len(ids)), np.zeros((len(ids), self.messages.shape[1]))
+        counts[there], messages[there] = self.counts[place[there]], self.messages[place[there]]
+        return counts, messages
+
+
+@dataclass(frozen=True, eq=False)
+class Touched:
+    """Rows over only the features that they have."""
+
+    X: MultiHot  # (N, n)
+    ids: NDArray[np.int32]  # (n,) ascending
+
+    @classmethod
+    def cut(cls, X: MultiHot) -> list[Touched]:
+        """The rows in parts that messages of fit into memory.
+
+        Examples
+        --------
+        >>> (part,) = Touched.cut(MultiHot.from_rows([[900], [7, 900]], n_features=1000))
+        >>> part.ids.tolist(), part.counts.tolist()
+        ([7, 900], [1.0, 2.0])
+        """
+        return [cls(*touched_features(part)) for part in _cut_rows(X)]
+
+    @cached_property
+    def counts(self) -> Floats:
+        """(n,) the rows of each feature."""
+        return self.X.feature_degree.astype(np.float64)
+
+    @cached_property
+    def graph(self) -> Bipartite:
+        """The same as a graph."""
+        return Bipartite.from_multihot(self.X)
 
 
 class RunningFATE:
@@ -102,49 +206,87 @@ class RunningFATE:
         if isinstance(extrapolator, GraphSAGE | ContextMap):
             self.extrapolator = extrapolator.double().eval().requires_grad_(False)
         self.recompose, self.centred = model.recompose, model.centred
-        self.sums = sums or Sums.zeros(len(self.W), self.backbone.width)
+        heard = 0 if self.extrapolator is None else self.backbone.width
+        self.sums = sums or Sums.zeros(len(self.W), heard)
+        self._more: More | None = None  # on top of the sums, in a copy that looked ahead
+        # What the embeddings of new features have in common: their sum over cells, and the cells.
+        self._common = self.W.new_zeros(self.backbone.width, dtype=torch.float64), 0.0
+        if self.sums.n_features > self.n_observed:
+            every = np.arange(self.n_observed, self.sums.n_features, dtype=np.int32)
+            self._common = self._common_of(every)
 
     @property
     def n_observed(self) -> int:
         """D: ids below it have an embedding of their own."""
         return len(self.W)
 
-    def observe(self, X: MultiHot, only: NDArray[np.bool_] | None = None) -> None:
-        """Add rows to the sums, of all features or of those where `only` (D',) is True.
+    def observe(self, X: MultiHot, only: NDArray[np.integer] | None = None) -> None:
+        """Add rows to the sums, of all features or of those whose ids `only` has.
 
         Ids beyond the known ones are new features.
         """
-        sums = self.sums.widened(X.n_features) if X.n_features > len(self.sums.counts) else None
-        sums = sums or self.sums
+        self.add(Touched.cut(X), X.n_features, only)
+
+    def add(
+        self, parts: Sequence[Touched], n_features: int, only: NDArray[np.integer] | None = None
+    ) -> None:
+        """As `observe`, of rows that several models are to observe."""
+        more = self._hear(parts, only)
+        new = more.ids[more.ids >= self.n_observed]
         # WHY: in place and last, once nothing can fail: a failed call leaves the sums as they were.
-        parts = [self._messages(chunk, only) for chunk in _cut_rows(X)]
-        for ids, counts, messages in parts:
-            sums.counts[ids] += counts
-            sums.messages[ids] += messages
-        self.sums = sums
+        before = self._common_of(new)
+        self.sums.grow(n_features)
+        self.sums.add(more)
+        self._move_common(before, self._common_of(new))
+
+    def ahead(self, parts: Sequence[Touched], only: NDArray[np.integer]) -> RunningFATE:
+        """A model that has observed rows, for features whose ids `only` has, and shares the rest.
+
+        It costs as much as the rows have cells, whatever the number of known features.
+        """
+        other, more = copy.copy(self), self._hear(parts, only)
+        other._more = more
+        new = more.ids[more.ids >= self.n_observed]
+        other._move_common(self._common_of(new), other._common_of(new))
+        return other
 
     def copy(self) -> RunningFATE:
         """A copy with sums of its own and the same network."""
         other = copy.copy(self)
-        other.sums = self.sums.widened(len(self.sums.counts))
+        other.sums = self.sums.copy()
         return other
 
     @torch.no_grad()
-    def _messages(
-        self, X: MultiHot, only: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-        local, ids = touched_features(X)
-        graph = Bipartite.from_multihot(local, self.W.device)
-        counts = local.feature_degree.astype(np.float64)
+    def _hear(self, parts: Sequence[Touched], only: NDArray[np.integer] | None) -> More:
+        """What rows add to the sums of features, of all or of those whose ids `only` has."""
+        H = self.sums.messages.shape[1]
+        found = []
+        for part in parts:
+            messages = np.zeros((len(part.ids), H))
+            if self.extrapolator is not None and len(part.ids):
+                own, at = self._own(part.ids)[:, :H], self.W.device
+                graph = part.graph if at.type == "cpu" else Bipartite.from_multihot(part.X, at)
+                rows = self.extrapolator.row_messages(own, graph)  # (N, H)
+                messages = rows_to_features(graph, rows).cpu().numpy()
+            more = More(part.ids, part.counts, messages)
+            if only is not None:
+                chosen = np.isin(part.ids, only)
+                more = More(*(array[chosen] for array in more))
+            found.append(more)
+        return More.stack(found, H)
+
+    @torch.no_grad()
+    def _common_of(self, ids: NDArray[np.int32]) -> tuple[Tensor, float]:
+        """What new features add to the sum of embeddings over cells (H,), and their cells."""
         H = self.backbone.width
-        messages = np.zeros((len(ids), H))
-        if self.extrapolator is not None and len(ids):
-            rows = self.extrapolator.row_messages(self._own(ids)[:, :H], graph)  # (N, H)
-            messages = rows_to_features(graph, rows).cpu().numpy()
-        if only is None:
-            return ids, counts, messages
-        chosen = only[ids]
-        return ids[chosen], counts[chosen], messages[chosen]
+        if not (self.centred and len(ids) and self.extrapolator is not None):
+            return self.W.new_zeros(H, dtype=torch.float64), 0.0
+        W_hat, counts = self._extrapolated(ids, self._own(ids)[:, :H])
+        return counts.to(W_hat.dtype) @ W_hat, float(counts.sum())
+
+    def _move_common(self, before: tuple[Tensor, float], after: tuple[Tensor, float]) -> None:
+        total, n_cells = self._common
+        self._common = total + (after[0] - before[0]), n_cells + (after[1] - before[1])
 
     def _own(self, ids: NDArray[np.int32]) -> Tensor:
         """(len(ids), H + n_own) learned embeddings; new features start at zero."""
@@ -153,11 +295,30 @@ class RunningFATE:
         own[torch.from_numpy(observed)] = self.W[torch.from_numpy(ids[observed]).long()].double()
         return own
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether observed features have their own embeddings, and new ones none or computed."""
+        return self.W.device.type == "cpu" and (
+            self.extrapolator is None or self.recompose == "masked"
+        )
+
+    def own(self, ids: NDArray[np.int32]) -> Floats:
+        """(len(ids), H + n_own) learned embeddings, zero for new features, without torch's calls.
+
+        Where a model `is_plain` that is ``embeddings(ids, drop_new=True)``.
+        """
+        W, observed = self.W.numpy(), ids < self.n_observed
+        if observed.all():
+            return W[ids].astype(np.float64)
+        own = np.zeros((len(ids), W.shape[1]))
+        own[observed] = W[ids[observed]]
+        return own
+
     @torch.no_grad()
     def embeddings(
         self,
         ids: NDArray[np.int32],
-        field_of: NDArray[np.integer] | None = None,
+        field_of: Fields | None = None,
         drop_new: bool = False,
     ) -> Tensor:
         """W_hat (len(ids), H + n_own) of the given features.
@@ -196,24 +357,19 @@ class RunningFATE:
         return self.extrapolator.from_sums(own, messages, counts), counts
 
     def _mean_of_new(self) -> Tensor:
-        """(H,) what the embeddings of all new features that have rows have in common.
+        """(H,) what the embeddings of all new features that have rows have in common."""
+        total, n_cells = self._common
+        return total / max(n_cells, 1.0)
 
-        It is computed for each call, over as many features as are new: a prediction keeps nothing.
-        """
-        new = np.arange(self.n_observed, len(self.sums.counts), dtype=np.int32)
-        new = new[self.sums.counts[new] > 0]
-        return mean_of_cells(*self._extrapolated(new, self._own(new)[:, : self.backbone.width]))
-
-    def _state_of(self, ids: NDArray[np.int32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _state_of(self, ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
         """Counts and sums of some features; of no rows for ids that the state does not hold."""
-        held = ids < len(self.sums.counts)
-        if held.all():
-            return self.sums.counts[ids], self.sums.messages[ids]
-        counts, messages = np.zeros(len(ids)), np.zeros((len(ids), self.backbone.width))
-        counts[held], messages[held] = self.sums.counts[ids[held]], self.sums.messages[ids[held]]
+        counts, messages = self.sums.at(ids)
+        if self._more is not None:
+            more = self._more.at(ids)
+            counts, messages = counts + more[0], messages + more[1]
         return counts, messages
 
-    def _field_means(self, field_of: NDArray[np.integer], ids: NDArray[np.int32]) -> Tensor:
+    def _field_means(self, field_of: Fields, ids: NDArray[np.int32]) -> Tensor:
         H = self.backbone.width
         means = self.W.new_zeros(len(ids), H, dtype=torch.float64)
         for field in np.unique(field_of[ids]):
@@ -227,7 +383,7 @@ class RunningFATE:
     def logits(
         self,
         X: MultiHot,
-        field_of: NDArray[np.integer] | None = None,
+        field_of: Fields | None = None,
         drop_new: bool = False,
     ) -> NDArray[np.float64]:
         """What the backbone says of rows, from the sums alone: (N, C)."""
@@ -235,7 +391,7 @@ class RunningFATE:
         return np.concatenate([np.empty((0, self.backbone.n_outputs)), *parts])
 
     def _logits(
-        self, X: MultiHot, field_of: NDArray[np.integer] | None, drop_new: bool
+        self, X: MultiHot, field_of: Fields | None, drop_new: bool
     ) -> NDArray[np.float64]:
         local, ids = touched_features(X)
         W_hat = self.embeddings(ids, field_of, drop_new)
@@ -349,4 +505,4 @@ def _cut_rows(X: MultiHot) -> Iterator[MultiHot]:
         yield X
         return
     for start in range(0, X.n_rows, _CHUNK):
-        yield X.select_rows(np.arange(start, min(start + _CHUNK, X.n_rows)))
+        yield X.cut(start, min(start + _CHUNK, X.n_rows))

@@ -30,15 +30,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import InputError
+from openfate.growing import Floats, with_room
 from openfate.table import MultiHot
 
-Floats = NDArray[np.float64]
 # What a model predicts: probabilities of classes, (N, 2) for two of them; the probability of each
 # label; numbers.
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
@@ -108,6 +109,24 @@ class Evidence:
     def mean(self) -> Floats:
         """(C,) pi, the mean prediction over all rows that were added; zero before any."""
         return self.row_total / self.row_count if self.row_count > 0 else self.row_total
+
+    def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:
+        """Rows (n,) and sums of P0 (n, C) of some features; zero for those never met.
+
+        Examples
+        --------
+        >>> state = Evidence(1, "regression").add(MultiHot.from_rows([[0]], 1), [3.0])
+        >>> state.at(np.array([7, 0]))[0]
+        array([0., 1.])
+        """
+        count, total = (self._sums[name] for name in _SUMS)
+        known = ids < self.n_features
+        if known.all():
+            return count[ids], total[ids]
+        there = ids[known]
+        found = np.zeros(len(ids)), np.zeros((len(ids), self.n_outputs))
+        found[0][known], found[1][known] = count[there], total[there]
+        return found
 
     # ---- changing it -------------------------------------------------------------------------
 
@@ -212,18 +231,15 @@ class Evidence:
     # ---- within --------------------------------------------------------------------------------
 
     def _grow(self, n_features: int) -> None:
-        """Make room, at least doubling, so that growing one by one costs no more than at once."""
-        capacity = len(self._sums["count"])
-        if n_features > capacity:
-            room = max(n_features, 2 * capacity)
-            for name, array in self._sums.items():
-                wider = np.zeros(self._shape(name, room))
-                wider[: self.n_features] = array[: self.n_features]
-                self._sums[name] = wider
+        """Make room; sums of no rows are zero."""
+        for name, array in self._sums.items():
+            self._sums[name] = with_room(array, self.n_features, n_features)
         self.n_features = max(self.n_features, n_features)
 
     def _sum(self, name: str, X: MultiHot, values: Floats | None, weight: float) -> None:
         """Add each row's values to all its features; cost by cells, whatever J is."""
+        if not X.nnz:
+            return
         each = weight * _edges(X)
         if values is None:
             np.add.at(self._sums[name], X.ids, each)
@@ -267,6 +283,15 @@ class Sample:
         rows, key = sample_rows(X, votes, task)
         return cls(key, X.select_rows(rows), votes[rows])
 
+    def with_rows(self, X: MultiHot, votes: Floats, task: Task) -> Sample:
+        """The sample of its own rows and others: new features (N, J), predictions (N, C)."""
+        if not X.nnz:
+            return self
+        # WHY: of a full sample no row with a higher key is taken, and most have one.
+        highest = self.key[-1] if len(self.key) == SAMPLE else None
+        rows, key = sample_rows(X, votes, task, highest)
+        return self.merge(Sample(key, X.select_rows(rows), votes[rows])) if len(rows) else self
+
     def merge(self, other: Sample) -> Sample:
         """The sample of the rows of both."""
         if not len(other.key):
@@ -278,9 +303,14 @@ class Sample:
 
 
 def sample_rows(
-    X: MultiHot, votes: Floats, task: Task
+    X: MultiHot, votes: Floats, task: Task, highest: np.uint64 | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Places and keys of the rows that a sample takes: of those that have new features.
+
+    Parameters
+    ----------
+    highest
+        Rows whose keys are above it are not taken.
 
     Examples
     --------
@@ -290,16 +320,13 @@ def sample_rows(
     [0, 2]
     """
     told = np.flatnonzero(X.row_degree > 0)
-    lowest, first = np.unique(_keys(X, votes, task)[told], return_index=True)
-    return told[first[:SAMPLE]], lowest[:SAMPLE]
-
-
-def _keys(X: MultiHot, votes: Floats, task: Task) -> NDArray[np.uint64]:
-    """(N,) a hash of each row: of its features, in any order, and of its prediction."""
-    key = hash_cells(X)
-    for column in _round(votes, task).T:
+    key = hash_cells(X)[told]  # of its features, in any order, and of its prediction
+    for column in _round(votes[told], task).T:
         key = mix_bits(key ^ mix_bits(column))
-    return key
+    if highest is not None:
+        told, key = told[key <= highest], key[key <= highest]
+    lowest, first = np.unique(key, return_index=True)
+    return told[first[:SAMPLE]], lowest[:SAMPLE]
 
 
 def hash_cells(X: MultiHot) -> NDArray[np.uint64]:
@@ -376,6 +403,9 @@ class Pooling:
         return replace(self, strength=self.strength * reference, relative=False)
 
 
+CAUTIOUS = Pooling(strength=0.5, alpha=10.0, relative=True)
+
+
 def score(
     state: Evidence, X: MultiHot, P0: ArrayLike, pooling: Pooling, *, own: bool = False
 ) -> Floats:
@@ -413,7 +443,7 @@ def score(
     return combine(P0, weigh(state, X, pooling, votes), state.task, pooling.slope)
 
 
-def weigh(state: Evidence, X: MultiHot, pooling: Pooling, own: Floats | None = None) -> Floats:
+def weigh(state: Pools, X: MultiHot, pooling: Pooling, own: Floats | None = None) -> Floats:
     """Evidence (N, C) times its strength.
 
     Parameters
@@ -447,17 +477,20 @@ def combine(P0: Floats, e: Floats, task: Task, slope: float = 1.0) -> Floats:
     return np.where((e != 0).any(1, keepdims=True), P, P0)
 
 
-def pooled_evidence(state: Evidence, X: MultiHot, own: Floats | None, alpha: float) -> Floats:
+def pooled_evidence(state: Pools, X: MultiHot, own: Floats | None, alpha: float) -> Floats:
     """Evidence (N, C) at strength 1; `own` (N, C) is each row's vote, to be left out."""
-    told = _told(X, state.count)
-    row, feature, part = X.row_of[told], X.ids[told], _edges(X)[told]
-    n, total, pi = state.count[feature], state.total[feature], state.mean
+    if not X.nnz:
+        return np.zeros((X.n_rows, state.n_outputs))
+    (n, total), pi = state.at(X.ids), state.mean
+    row, part = X.row_of, _edges(X)
     if own is not None:
         n, total = n - part, total - part[:, None] * own[row]
-    n = np.maximum(n, 0)[:, None]  # after decay a row's vote is worth less than it was
+    # WHY: a feature that only this row has says nothing, to the last bit.  After decay a row's vote
+    # is worth less than it was.
+    told = n > 0
+    row, part, n, total = row[told], part[told], n[told, None], total[told]
     if state.task == "regression":
-        # n / (n + alpha) * (mean - pi), without a division by n = 0
-        said = np.where(n > 0, total - n * pi, 0) / (n + alpha)
+        said = (total - n * pi) / (n + alpha)  # n / (n + alpha) * (mean - pi)
     else:
         q = (np.clip(total, 0, n) + alpha * pi) / (n + alpha)
         said = _log_ratio(q, pi, state.task)
@@ -537,13 +570,6 @@ def _sigmoid(z: Floats) -> Floats:
     return np.asarray(0.5 * (1 + np.tanh(z / 2)))
 
 
-def _told(X: MultiHot, count: Floats) -> NDArray[np.bool_]:
-    """(nnz,) the cells whose feature has rows; ids may be beyond `count` (J,)."""
-    told = X.ids < len(count)
-    told[told] = count[X.ids[told]] > 0
-    return told
-
-
 def _edges(X: MultiHot) -> Floats:
     """(nnz,) how much of its row each cell counts for."""
     return np.ones(X.nnz) if X.values is None else X.values.astype(np.float64)
@@ -596,13 +622,22 @@ class LiveEvidence:
         """Add rows: their new features (N, J) and their predictions (N, C)."""
         votes = np.asarray(P0, dtype=np.float64)
         self.state.add(X, votes)
-        self.sample = self.sample.merge(Sample.of(X, votes, self.state.task))
+        self.sample = self.sample.with_rows(X, votes, self.state.task)
         self._fix_strength()
 
     def _fix_strength(self) -> None:
         # WHY: here and not when it is needed: a prediction assigns nothing.
         votes, mean = self.sample.votes, self.state.mean
         self.fixed = _fix(self.pooling, self.state, self.sample, votes, mean)
+        vars(self).pop("cautious", None)
+
+    @cached_property
+    def cautious(self) -> Pooling:
+        """Settings for evidence that a probe refused: still an expert that labels may find right.
+
+        WHY kept: they are measured on thousands of rows, and change with the state alone.
+        """
+        return _fix(CAUTIOUS, self.state, self.sample, self.sample.votes, self.state.mean)
 
     def votes(self, X: MultiHot, P0: Floats) -> None:
         """What `move` leaves out of the pools: nothing, rows to predict are not in the state."""
@@ -617,11 +652,11 @@ class LiveEvidence:
         votes
             (N, C) of rows that are in the state: left out of its pools.
         pooling
-            In place of the evidence's own.
+            In place of the evidence's own; its strength is fixed.
         """
-        fixed = self.fixed
-        if pooling is not None:
-            fixed = _fix(pooling, self.state, self.sample, self.sample.votes, self.state.mean)
+        if not X.nnz:
+            return P
+        fixed = self.fixed if pooling is None else pooling
         e = weigh(self.state, X, fixed, votes)
         return combine(P, e, self.state.task, fixed.slope)
 
@@ -696,7 +731,7 @@ class JointEvidence:
         in_full = self.pooling.relative and self.pooling.strength > 0
         self._between = replace(self.pooling, strength=1.0, slope=1.0) if in_full else self.pooling
         self._sample = live.sample  # of earlier rows and then of these too, with P0
-        self._sweeps: list[tuple[Evidence, Pooling]] = []  # sums of votes, strength fixed
+        self._sweeps: list[_Sweep] = []
 
     def sweep(self, parts: Iterable[tuple[MultiHot, Floats]]) -> None:
         """Pool what is predicted for the rows so far: by the model alone, then by the last sweep.
@@ -706,17 +741,24 @@ class JointEvidence:
         parts
             New features (N, J) and predictions P0 (N, C) of all the rows, in any cut.
         """
-        sums = self.live.state.copy()
+        sums, sample = JointPools(self.live.state), self._sample
         for X, P0 in parts:
             sums.add(X, self._predict(X, P0, self._sweeps))
             if not self._sweeps:
-                self._sample = self._sample.merge(Sample.of(X, P0, sums.task))
+                sample = sample.with_rows(X, P0, sums.task)
+        self._sample = sample
+        mean = (self._sweeps[0].sums if self._sweeps else sums).mean  # of P0
+        self._sweeps.append(_Sweep(self, sums, mean, len(self._sweeps)))
+
+    def fix(self, sweep: _Sweep) -> Pooling:
+        """Settings of a sweep with an absolute strength."""
+        if not self._between.relative or self._between.strength == 0:
+            return self._between
         sample = self._sample
-        votes = self._predict(sample.X, sample.votes, self._sweeps)
+        votes = self._predict(sample.X, sample.votes, self._sweeps[: sweep.place])
         # Earlier rows, which come first where keys are equal, are counted with their P0.
         own = self.live.sample.merge(replace(sample, votes=votes)).votes
-        mean = (self._sweeps[0][0] if self._sweeps else sums).mean  # of P0
-        self._sweeps.append((sums, _fix(self._between, sums, sample, own, mean)))
+        return _fix(self._between, sweep.sums, sample, own, sweep.mean)
 
     def votes(self, X: MultiHot, P0: Floats) -> Floats:
         """(N, C) what the rows are counted with in the last sweep's sums."""
@@ -732,36 +774,104 @@ class JointEvidence:
         votes
             (N, C) see `votes`; left out of the pools.
         """
-        sums, fixed = self._sweeps[-1]
-        if self._between is not self.pooling:
-            fixed = self.pooling.fixed(fixed.strength)
-        return self._step(P, X, votes, sums, fixed)
+        return self._step(P, X, votes, self._sweeps[-1], self.pooling)
 
-    def _predict(self, X: MultiHot, P0: Floats, sweeps: list[tuple[Evidence, Pooling]]) -> Floats:
+    def _predict(self, X: MultiHot, P0: Floats, sweeps: list[_Sweep]) -> Floats:
         """P0 (N, C) moved by each of the sweeps in turn, from the pools of the one before."""
         P = P0
-        for sums, fixed in sweeps:
-            P = self._step(P0, X, P, sums, fixed)
+        for sweep in sweeps:
+            P = self._step(P0, X, P, sweep, self._between)
         return P
 
     def _step(
-        self, P: Floats, X: MultiHot, votes: Floats | None, sums: Evidence, fixed: Pooling
+        self, P: Floats, X: MultiHot, votes: Floats | None, sweep: _Sweep, pooling: Pooling
     ) -> Floats:
-        joined = self._joined(X, sums)
-        e = weigh(sums, _select_cells(X, joined), fixed, votes)
+        joined = self._joined(X, sweep.sums)
+        e = pooled_evidence(sweep.sums, _select_cells(X, joined), votes, pooling.alpha)
+        # WHY: the strength is measured on thousands of rows, and often there is nothing to weigh.
+        if pooling.strength == 0 or not e.any():
+            e = np.zeros_like(e)
+        elif pooling is self._between:
+            e = sweep.fixed.strength * e
+        else:
+            e = pooling.fixed(sweep.fixed.strength).strength * e
         if not joined.all():
             e = e + weigh(self.live.state, _select_cells(X, ~joined), self.live.fixed)
-        return combine(P, e, sums.task, fixed.slope)
+        return combine(P, e, sweep.sums.task, pooling.slope)
 
-    def _joined(self, X: MultiHot, sums: Evidence) -> NDArray[np.bool_]:
+    def _joined(self, X: MultiHot, sums: JointPools) -> NDArray[np.bool_]:
         """(nnz,) the cells of features that the rows count for."""
         if self.every:
             return np.ones(X.nnz, dtype=bool)
-        before = self.live.state.count
-        count = np.zeros(X.nnz)
-        known = X.ids < len(before)
-        count[known] = before[X.ids[known]]
-        return np.asarray(sums.count[X.ids] > 2 * count)
+        return np.asarray(sums.at(X.ids)[0] > 2 * self.live.state.at(X.ids)[0])
+
+
+class JointPools:
+    """The sums of a state and of further rows, which leave the state as it is.
+
+    Parameters
+    ----------
+    state
+        Of earlier rows; it is neither copied nor changed.
+
+    Examples
+    --------
+    >>> state = Evidence(1, "regression").add(MultiHot.from_rows([[0]], 1), [3.0])
+    >>> pools = JointPools(state)
+    >>> pools.add(MultiHot.from_rows([[0], [9]], 10), np.array([[1.0], [5.0]]))
+    >>> pools.at(np.array([0, 9]))[1].ravel().tolist(), state.n_features
+    ([4.0, 5.0], 1)
+    """
+
+    def __init__(self, state: Evidence) -> None:
+        self._state, self._ids = state, np.empty(0, np.int32)  # ascending
+        self._added = Evidence(state.n_outputs, state.task)  # of those, by place
+        self.n_outputs, self.task = state.n_outputs, state.task
+
+    def add(self, X: MultiHot, P0: Floats) -> None:
+        """Observe rows: their new features (N, J) and their predictions (N, C)."""
+        ids = np.union1d(self._ids, X.ids).astype(np.int32)
+        if len(ids) > len(self._ids):
+            places = np.searchsorted(ids, self._ids).astype(np.int32)
+            wider = {"count": np.zeros(len(ids)), "total": np.zeros((len(ids), self.n_outputs))}
+            arrays = self._added.to_arrays()
+            for name, array in wider.items():
+                array[places] = arrays[name]
+            self._added, self._ids = Evidence.from_arrays(arrays | wider, self.task), ids
+        places = np.searchsorted(ids, X.ids).astype(np.int32)
+        self._added.add(MultiHot(X.row_ptr, places, len(ids), X.values), P0)
+
+    def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:
+        """Rows (n,) and sums of P0 (n, C) of some features."""
+        (count, total), place = self._state.at(ids), np.searchsorted(self._ids, ids)
+        there = place < len(self._ids)
+        there[there] = self._ids[place[there]] == ids[there]
+        more = self._added.at(np.where(there, place, len(self._ids)))
+        return count + more[0], total + more[1]
+
+    @property
+    def mean(self) -> Floats:
+        """(C,) pi."""
+        count = self._state.row_count + self._added.row_count
+        total = self._state.row_total + self._added.row_total
+        return total / count if count > 0 else total
+
+
+Pools = Evidence | JointPools
+
+
+@dataclass(eq=False)
+class _Sweep:
+    """Sums of votes, the mean of P0 (C,), and the strength that suits them, once it is asked for."""
+
+    joint: JointEvidence
+    sums: JointPools
+    mean: Floats
+    place: int
+
+    @cached_property
+    def fixed(self) -> Pooling:
+        return self.joint.fix(self)
 
 
 def _select_cells(X: MultiHot, kept: NDArray[np.bool_]) -> MultiHot:
@@ -773,7 +883,7 @@ def _select_cells(X: MultiHot, kept: NDArray[np.bool_]) -> MultiHot:
     return MultiHot(row_ptr, X.ids[kept], X.n_features, values)
 
 
-def _fix(pooling: Pooling, sums: Evidence, sample: Sample, own: Floats, mean: Floats) -> Pooling:
+def _fix(pooling: Pooling, sums: Pools, sample: Sample, own: Floats, mean: Floats) -> Pooling:
     """Settings with an absolute strength, by a sample of the rows that are in the sums.
 
     `own` (n, C) is what the sums count each of them with, `mean` (C,) the mean of P0.

@@ -12,7 +12,14 @@ from openfate._lazy import lazy_names, read_homes
 
 if TYPE_CHECKING:
     from openfate.table.cache import Encoded, RowCache, encode_table
-    from openfate.table.changes import Policies, Policy, SchemaReport, compare, enforce
+    from openfate.table.changes import (
+        Policies,
+        Policy,
+        SchemaReport,
+        compare,
+        enforce,
+        new_in_row,
+    )
     from openfate.table.disk import DiskRows, RowWriter
     from openfate.table.dtypes import plain_types
     from openfate.table.encoder import Encoder
@@ -60,6 +67,7 @@ __all__ = [
     "encode_table",
     "enforce",
     "label_matrix",
+    "new_in_row",
     "open_log",
     "open_rows",
     "parse",

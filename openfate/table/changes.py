@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, NamedTuple
 
 from openfate.errors import InputError, OpenWorldWarning, check_choice
-from openfate.table.encoder import Encoder, Unseen
+from openfate.table.encoder import Encoder, RowIds, Unseen
 from openfate.table.fields import KINDS, Field, Numeric
-from openfate.table.frame import Table, read_table
+from openfate.table.frame import Table, is_unicode, read_table
 from openfate.table.schema import Schema, refuse_nameless
 
 Overrides = Schema | Iterable[Field] | None
@@ -274,11 +275,19 @@ class Growth(NamedTuple):
     values: frozenset[str] | None
 
     def grow(
-        self, encoder: Encoder, table: Table, overrides: Overrides, numeric: Numeric
+        self,
+        encoder: Encoder,
+        table: Table,
+        overrides: Overrides,
+        numeric: Numeric,
+        *,
+        lasting: bool = True,
     ) -> Encoder:
-        """The encoder with ids for what is new in the table and let in."""
+        """The encoder with ids for what is new in the table and let in; see `grow_copy`."""
         new = Schema.from_frame(table.select(self.columns), overrides, numeric)
-        return encoder.grow_copy(table, new, columns=self.columns, values=self.values)
+        return encoder.grow_copy(
+            table, new, columns=self.columns, values=self.values, lasting=lasting
+        )
 
 
 def enforce(
@@ -373,6 +382,76 @@ def _act_on(unwanted: dict[str, list[str]]) -> None:
     if unwanted["warn"]:
         text = f"this frame differs from the training rows: {'; '.join(unwanted['warn'])}."
         warnings.warn(text, OpenWorldWarning, stacklevel=3)
+
+
+def new_in_row(
+    encoder: Encoder, cells: Mapping[str, Any], row: RowIds, policies: Policies, declared: Schema
+) -> list[int | None] | None:
+    """What is new in one row and let in: `enforce` without a frame.
+
+    Parameters
+    ----------
+    cells, row
+        The row, and what `Encoder.look_up` found.
+    declared
+        Fields that new columns are declared to be.
+
+    Returns
+    -------
+        The field of each new value: its index, from the number of fields on for a new column, or
+        None for a new column of numbers, which may have several.  None in place of all that where
+        it takes a frame: to warn, to refuse, or to say what a column is.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.DataFrame({"job": ["cook", "pilot"]})
+    >>> encoder, later = Encoder(Schema.from_frame(rows)).fit(rows), {"job": "judge", "city": "Rome"}
+    >>> new_in_row(encoder, later, encoder.look_up(later), Policies(), Schema([]))
+    [0, 1]
+    >>> new_in_row(encoder, later, encoder.look_up(later), Policies("error"), Schema([]))
+    """
+    names, known = encoder.schema.names, encoder.schema
+    n_known, new = 0, []
+    for name in cells:
+        if name in known:
+            n_known += 1
+        else:
+            new.append(name)
+    if n_known < len(names) and policies.missing_columns != "ignore":
+        if any(policies.of("missing_columns", n) != "ignore" for n in names if n not in cells):
+            return None
+    found: list[int | None] = []
+    for name in row.unseen:
+        if (word := policies.of("new_values", name)) not in ("extrapolate", "ignore"):
+            return None
+        cell = cells[name]
+        if isinstance(cell, str) and not is_unicode(cell):
+            return None
+        if word == "extrapolate":
+            found.append(names.index(name))
+    for at, name in enumerate(new):
+        cell = cells[name]
+        if not isinstance(name, str) or not name or not is_unicode(name) or name in declared:
+            return None
+        if (word := policies.of("new_columns", name)) not in ("extrapolate", "ignore"):
+            return None
+        if not _is_simple(cell):
+            return None
+        if word == "extrapolate" and cell is not None and cell == cell:
+            found.append(None if isinstance(cell, float) else len(names) + at)
+    return found
+
+
+def _is_simple(cell: Any) -> bool:
+    """Whether a column of this cell would be one of text, truth values, integers or numbers."""
+    if cell is None or isinstance(cell, bool):
+        return True
+    if type(cell) is str:
+        return is_unicode(cell)
+    if type(cell) is int:
+        return -(2**63) <= cell < 2**63
+    return type(cell) is float and not math.isinf(cell)
 
 
 def compare(

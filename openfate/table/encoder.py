@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from openfate.errors import InputError, check_choice, check_integer
 from openfate.table.counts import Learned, Mask, Pieces, count
-from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Value, guess_knots
+from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Plain, Value, guess_knots
 from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
 from openfate.table.schema import Schema, refuse_nameless
@@ -57,6 +57,25 @@ class Unseen:
     def n_new(self) -> int:
         """The number of values without an id, "missing" among them."""
         return self.n_values + self.missing
+
+
+class RowIds(NamedTuple):
+    """The features of one row."""
+
+    ids: list[int]
+    values: list[float]  # what their edges carry
+    unseen: list[str]  # the field of each key that has no id
+
+
+_ABSENT, _ODD = object(), object()
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def plain_cell(cell: Any) -> Any:
+    """A number of numpy as Python's, nan as None; `_ODD` for what only a column can hold."""
+    if isinstance(cell, np.floating | np.integer | np.bool_):
+        return cell.item()
+    return _ODD
 
 
 class Encoder:
@@ -103,7 +122,7 @@ class Encoder:
         self.schema = schema
         self.missing: Literal["feature", "none"] = missing
         self._hash_key = None if hash_key is None else _check_key(hash_key)
-        self._field_of = np.empty(0, dtype=np.int32)  # (D,)
+        self.field_at = FieldOf()
         self._fitted = False
         self._codecs: dict[str, _Codec] = {}
         self._add_codecs(schema)
@@ -196,6 +215,8 @@ class Encoder:
         schema: Schema | None = None,
         columns: Collection[str] | None = None,
         values: Collection[str] | None = None,
+        *,
+        lasting: bool = True,
     ) -> Encoder:
         """Make a copy in which what is new in a frame has ids too; it shares all that is not new.
 
@@ -211,6 +232,8 @@ class Encoder:
             The new columns that may be added; by default all.
         values
             The known fields that may take new values; by default all.
+        lasting
+            Whether the copy will be grown further; if not, it costs by what is new alone.
 
         Returns
         -------
@@ -232,7 +255,7 @@ class Encoder:
                 raise InputError(f"{what} must be a list of names, not the string {names!r}.")
         new = self._new_fields(table, schema, columns)
         known = [f for f in self.schema if values is None or f.name in values]
-        return self._learn(table, known, new)
+        return self._learn(table, known, new, lasting)
 
     def _new_fields(
         self, table: Table, schema: Schema | None, may_add: Collection[str] | None
@@ -255,15 +278,17 @@ class Encoder:
                 )
         return [schema[name] for name in names if name in table.columns]
 
-    def _learn(self, table: Table, known: Iterable[Field], new: Collection[Field]) -> Encoder:
+    def _learn(
+        self, table: Table, known: Iterable[Field], new: Collection[Field], lasting: bool = True
+    ) -> Encoder:
         """Make a copy that has learned the columns of the given fields; itself for nothing."""
         new = [guess_knots(field, table) for field in new]
         encoder = self._copy_with(new)
         index = {name: i for i, name in enumerate(encoder.schema.names)}
-        field_of, first, is_changed = [self._field_of], self.n_features, bool(new)
+        field_of, first, is_changed = [], self.n_features, bool(new)
         for field in (f for f in (*known, *new) if f.name in table.columns):
             codec = encoder._codecs[field.name]
-            grown = codec.grow(table, first)
+            grown = codec.grow(table, first, lasting)
             if grown is not codec:
                 n_new = len(grown.vocabulary) - len(codec.vocabulary)
                 encoder._codecs[field.name] = grown
@@ -272,7 +297,7 @@ class Encoder:
                 is_changed = True
         if not is_changed:
             return self
-        encoder._field_of = np.concatenate(field_of)
+        encoder.field_at = self.field_at.add(field_of, lasting)
         return encoder
 
     def _copy_with(self, new: Collection[Field]) -> Encoder:
@@ -294,6 +319,22 @@ class Encoder:
         if not self._fitted:
             raise InputError("this encoder has seen no rows: call fit first.")
         return read_table(frame)
+
+    def with_unnamed(self, fields: Sequence[int]) -> Encoder:
+        """A copy with ids for values of the given fields that nobody can look up.
+
+        For one row that has values without an id, of which only their number matters.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"city": ["Rome", "Oslo"]})
+        >>> Encoder(Schema.from_frame(rows)).fit(rows).with_unnamed([0]).n_features
+        3
+        """
+        encoder = copy.copy(self)
+        encoder.field_at = self.field_at.add([np.array(fields, dtype=np.int32)], lasting=False)
+        return encoder
 
     # ---- encoding ----------------------------------------------------------------------------
 
@@ -321,6 +362,49 @@ class Encoder:
             for column in codec.encode(table)
         ]
         return _join(columns, table.n_rows, self.n_features, self.has_values)
+
+    def look_up(self, cells: Mapping[str, Any]) -> RowIds | None:
+        """The ids of one row, given as a dict, without a frame: what `encode` gives for it.
+
+        Parameters
+        ----------
+        cells
+            Texts, numbers, truth values and None by the names of their columns.
+
+        Returns
+        -------
+            None where something in the row needs `encode`: lists, dates, text where a number is
+            wanted.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"job": ["cook", "pilot"], "age": [20.0, 60.0]})
+        >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+        >>> encoder.look_up({"age": 61.5, "job": "judge"})
+        RowIds(ids=[3], values=[1.0], unseen=['job'])
+        """
+        ids: list[int] = []
+        values: list[float] = []
+        unseen: list[str] = []
+        for name, codec in self._codecs.items():
+            cell = cells.get(name, _ABSENT)
+            if cell is _ABSENT:
+                continue
+            if type(cell) not in _PLAIN:
+                cell = plain_cell(cell)
+                if cell is _ODD:
+                    return None
+            found = codec.look_up(cell)
+            if found is None:
+                return None
+            for feature, value in found:
+                if feature >= 0:
+                    ids.append(feature)
+                    values.append(value)
+                else:
+                    unseen.append(name)
+        return RowIds(ids, values, unseen)
 
     def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:
         """Tell what the columns of a frame hold that has no id.
@@ -351,7 +435,7 @@ class Encoder:
     @property
     def n_features(self) -> int:
         """D."""
-        return len(self._field_of)
+        return len(self.field_at)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -361,7 +445,7 @@ class Encoder:
     @property
     def field_of(self) -> Ids:
         """(D,) the index in `fields` of each feature's field."""
-        return self._field_of.copy()  # WHY: grown copies share the original
+        return self.field_at[:].copy()  # WHY: grown copies share the original
 
     @property
     def has_values(self) -> bool:
@@ -394,7 +478,7 @@ class Encoder:
         """
         if not 0 <= feature < self.n_features:
             raise InputError(f"feature id {feature} is outside 0..{self.n_features - 1}.")
-        name = self.schema.fields[self._field_of[feature]].name
+        name = self.schema.fields[int(self.field_at[np.array([feature])][0])].name
         key = self._codecs[name].vocabulary.key_of(feature)
         return name, None if key is None else self._codecs[name].kind.decode(key)
 
@@ -473,7 +557,7 @@ class Encoder:
             "fitted": self._fitted,
         }
         vocabulary = pl.concat(frames, how="diagonal").sort("id").drop("id")
-        return header, vocabulary.with_columns(field=pl.Series(self._field_of, dtype=pl.Int32))
+        return header, vocabulary.with_columns(field=pl.Series(self.field_at[:], dtype=pl.Int32))
 
     @classmethod
     def from_parts(cls, header: Mapping[str, Any], vocabulary: pl.DataFrame) -> Encoder:
@@ -500,7 +584,8 @@ class Encoder:
             raise _refusal("a field is hashed and there is no hash_key")
         encoder = cls(schema, header["missing"], key)
         encoder._restore_states(header)
-        encoder._field_of = field_of = vocabulary["field"].to_numpy().copy()
+        field_of = vocabulary["field"].to_numpy().copy()
+        encoder.field_at = FieldOf().add([field_of])
         encoder._fitted = header["fitted"]
         if len(field_of) and not (0 <= field_of.min() and field_of.max() < len(schema)):
             raise _refusal(f"a feature belongs to none of the {len(schema)} fields")
@@ -607,11 +692,16 @@ class Vocabulary:
                 return key
         return None
 
-    def add(self, keys: pl.Series, first: int, missing: bool = False) -> Vocabulary:
-        """Give the ids `first`, `first` + 1, ... to new keys, and then to a missing cell."""
+    def add(
+        self, keys: pl.Series, first: int, missing: bool = False, lasting: bool = True
+    ) -> Vocabulary:
+        """Give the ids `first`, `first` + 1, ... to new keys, and then to a missing cell.
+
+        What is not `lasting` is added to no more, and leaves the layers as they are.
+        """
         ids = np.arange(first, first + len(keys), dtype=np.int32)
         layers = [*self.layers, Lookup(keys, ids)] if len(keys) else list(self.layers)
-        while len(layers) > 1 and 2 * len(layers[-1].ids) > len(layers[-2].ids):
+        while lasting and len(layers) > 1 and 2 * len(layers[-1].ids) > len(layers[-2].ids):
             last = layers.pop()
             layers[-1] += last
         return Vocabulary(tuple(layers), first + len(keys) if missing else self.missing)
@@ -654,12 +744,13 @@ class _Codec:
         may_be_new = self.missing and self.vocabulary.missing < 0
         return kind, keys, may_be_new and len(kind.find_missing(table)) > 0
 
-    def grow(self, table: Table, first: int) -> _Codec:
+    def grow(self, table: Table, first: int, lasting: bool = True) -> _Codec:
         """Give ids from `first` on to what is new; itself where nothing is."""
         kind, keys, missing = self._look(table)
         if kind is self.kind and not len(keys) and not missing:
             return self
-        return replace(self, kind=kind, vocabulary=self.vocabulary.add(keys, first, missing))
+        vocabulary = self.vocabulary.add(keys, first, missing, lasting)
+        return replace(self, kind=kind, vocabulary=vocabulary)
 
     def unseen(self, table: Table) -> Unseen:
         """Describe what has no id."""
@@ -671,6 +762,24 @@ class _Codec:
         n_filled, n_known = sum(part.n_filled for part in cells), sum(map(np.count_nonzero, known))
         share = float((n_filled - n_known) / n_filled)
         return Unseen(share, len(keys), tuple(map(kind.decode, keys.head(3))), missing)
+
+    def look_up(self, cell: Plain | None) -> Sequence[tuple[int, float]] | None:
+        """The ids of one cell, -1 for those that have none, and what their edges carry.
+
+        None where only `encode` will do.
+        """
+        if cell is None or cell != cell:
+            return ((self.vocabulary.missing, 1.0),) if self.missing else ()
+        if isinstance(cell, int) and not -(2**63) <= cell < 2**63:
+            return None
+        keys = self.kind.keys_in(cell)
+        if keys is None:
+            return None
+        layers = self.vocabulary.layers
+        if len(layers) == 1:
+            get = layers[0].get
+            return [(get(key), value) for key, value in keys]
+        return [(max((l.get(key) for l in layers), default=-1), value) for key, value in keys]
 
     def encode(self, table: Table) -> list[_Column]:
         """Give the ids of the field's column; a date's parts are columns of their own."""
@@ -704,6 +813,53 @@ class _Codec:
             raise _refusal(f"field {field.name!r} cannot have the feature {odd!r}")
         layers = (Lookup(keys, ids[~is_missing]),) if len(keys) else ()
         return replace(self, vocabulary=Vocabulary(layers, *missing))
+
+
+@dataclass(frozen=True, eq=False)
+class FieldOf:
+    """(D,) the index of each feature's field, in layers that copies of an encoder share.
+
+    Parameters
+    ----------
+    layers
+        One after the other; merged like those of a `Vocabulary`.
+
+    Examples
+    --------
+    >>> known = FieldOf().add([np.array([0, 0, 1])])
+    >>> later = known.add([np.array([2])])
+    >>> later[np.array([3, 0])].tolist(), later[:2].tolist(), len(known)
+    ([2, 0], [0, 0], 3)
+    """
+
+    layers: tuple[Ids, ...] = (np.empty(0, dtype=np.int32),)
+
+    def add(self, fields: Sequence[Ids], lasting: bool = True) -> FieldOf:
+        """The fields of further features; what is not `lasting` is added to no more."""
+        layers = [*self.layers, *(np.asarray(array, dtype=np.int32) for array in fields)]
+        while lasting and len(layers) > 1 and 2 * len(layers[-1]) >= len(layers[-2]):
+            last = layers.pop()
+            layers[-1] = np.concatenate([layers[-1], last])
+        return FieldOf(tuple(layers))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.layers))
+
+    def __getitem__(self, at: Any) -> Ids:
+        """The fields of some features: a slice, or an array of ids."""
+        first, *more = self.layers
+        if isinstance(at, slice):
+            stop = len(self) if at.stop is None else at.stop
+            whole = first if stop <= len(first) else np.concatenate(self.layers)
+            return whole[at]
+        if not more:
+            return first[at]
+        found, start = np.empty(len(at), dtype=np.int32), 0
+        for layer in self.layers:
+            here = (start <= at) & (at < start + len(layer))
+            found[here] = layer[at[here] - start]
+            start += len(layer)
+        return found
 
 
 # ---- all fields ----------------------------------------------------------------------------------

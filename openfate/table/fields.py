@@ -7,6 +7,7 @@ business.  A kind is a subclass of `Kind`, in a file of its own perhaps, and a l
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import math
 import re
@@ -23,7 +24,15 @@ from numpy.typing import NDArray
 
 from openfate._lazy import LazyDict
 from openfate.errors import InputError, suggest
-from openfate.table.frame import Table, elements_of, numbers_of, text_of, times_of
+from openfate.table.frame import (
+    Table,
+    elements_of,
+    is_unicode,
+    numbers_of,
+    plain_text,
+    text_of,
+    times_of,
+)
 from openfate.table.tally import SAMPLED, Tally
 
 Numeric = Literal["buckets", "value", "linear"]
@@ -158,13 +167,17 @@ class Lookup:
         """(m,) the id of each key, -1 where it is none of these."""
         if not len(self.ids):
             return _no_ids(len(keys))
-        if len(keys) > SMALL:
+        if len(keys) > SMALL and "_id_of" not in vars(self):
             # WHY: a million texts take a second in a dict, which also needs 150 MB, a third here.
             new = pl.Series(self.ids, dtype=pl.Int32)
             found = keys.replace_strict(self.keys, new, default=-1, return_dtype=pl.Int32)
             return found.to_numpy(writable=True)
         get = self._id_of.get
         return np.array([get(key, -1) for key in keys.to_list()], dtype=np.int32)
+
+    def get(self, key: str | int) -> int:
+        """The id of one key, -1 where it is none of these."""
+        return self._id_of.get(key, -1)
 
     def __add__(self, later: Lookup) -> Lookup:
         keys = pl.concat([self.keys, later.keys], rechunk=True)
@@ -201,6 +214,10 @@ class Cells:
     spread: Callable[[Ids], Ids]
     row: NDArray[np.int64] | None = None
     values: NDArray[np.float32] | None = None
+
+
+Plain = str | int | float | bool  # what a cell of a row without a frame may be, of these very types
+RowKeys = tuple[tuple[str | int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -260,6 +277,13 @@ class Kind(ABC):
     def has_knots(self) -> bool:
         """Whether its features, but for missing cells, are knots on a line."""
         return False
+
+    def keys_in(self, cell: Plain) -> RowKeys | None:
+        """The keys of one cell that is not missing, and what their edges carry.
+
+        What `read` gives for a column of that cell, without a column; None where only that will do.
+        """
+        return None
 
     # ---- keys -> values ----------------------------------------------------------------------
 
@@ -348,6 +372,19 @@ class Text(Kind):
         name = self.field.name
         return (read_texts(text_of(table.columns[name], name), hash_key=self.hash_key),)
 
+    def keys_in(self, cell: Plain) -> RowKeys | None:
+        """Its text, or the hash of it.
+
+        Examples
+        --------
+        >>> Text(Field("job", "categorical")).keys_in(2.0)
+        (('2', 1.0),)
+        """
+        text = cell if isinstance(cell, str) else plain_text(cell)
+        if text is None or self.hash_key is None:
+            return None if text is None else ((text, 1.0),)
+        return ((_hash_text(text, self.hash_key), 1.0),) if is_unicode(text) else None
+
     def order(self, distinct: pl.Series) -> pl.Series:
         """By text; hashed ones in an order that tells nothing of them, nor depends on the key."""
         if self.hash_key is None:
@@ -373,11 +410,12 @@ _HASH = re.compile(rf"[0-9a-f]{{{2 * _HASH_BYTES}}}")
 
 def _hash(texts: pl.Series, key: bytes = b"") -> pl.Series:
     """Hash each text with a key, which keeps the hashes from being looked up in a table of all."""
-    hashes = [
-        hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES, key=key).hexdigest()
-        for text in texts
-    ]
+    hashes = [_hash_text(text, key) for text in texts]
     return pl.Series(texts.name, hashes, dtype=pl.String)
+
+
+def _hash_text(text: str, key: bytes) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES, key=key).hexdigest()
 
 
 class List(Text):
@@ -392,6 +430,10 @@ class List(Text):
     """
 
     name = "multivalued"
+
+    def keys_in(self, cell: Plain) -> RowKeys | None:
+        """None: a cell is a list."""
+        return None
 
     @classmethod
     def takes(cls, dtype: pl.DataType) -> bool:
@@ -468,6 +510,14 @@ class Edges:
     def carry(self, numbers: Floats) -> None:
         """No values: a bucket is there or not."""
 
+    @cached_property
+    def _inner(self) -> list[float]:
+        return [float(edge) for edge in self.at[1:-1]]
+
+    def keys_in(self, number: float) -> RowKeys:
+        """The bucket of one number, as `place` has it."""
+        return ((bisect.bisect_right(self._inner, number), 1.0),)
+
     def decode(self, bucket: int) -> tuple[float, float]:
         """The lower and the upper end of a bucket."""
         return float(self.at[bucket]), float(self.at[bucket + 1])
@@ -533,6 +583,11 @@ class Scale:
         with np.errstate(over="ignore"):  # too large is infinite, and is clipped
             steps = (numbers - self.mean) / self.std
         return np.clip(steps, -_FARTHEST, _FARTHEST).astype(np.float32)
+
+    def keys_in(self, number: float) -> RowKeys:
+        """The one feature, and what it carries of one number, as `carry` has it."""
+        steps = (number - self.mean) / self.std
+        return ((0, min(max(steps, -_FARTHEST), _FARTHEST)),)
 
     def decode(self, bucket: int) -> Scale:
         """The scale itself."""
@@ -658,6 +713,27 @@ class Knots:
             share = (numbers - low) / (high - low)
         inside = (low < numbers) & (numbers < high) & np.isfinite(share)
         return np.where(inside, share, 0.0).astype(np.float32)
+
+    @cached_property
+    def _list(self) -> list[float]:
+        return self.to_json()
+
+    def keys_in(self, number: float) -> RowKeys:
+        """The knots around one number and their shares, as `left_of` and `share` have them.
+
+        Examples
+        --------
+        >>> Knots(np.array([0.0, 8.0])).keys_in(2.0)
+        ((0, 0.75), (1, 0.25))
+        """
+        at = self._list
+        left = max(bisect.bisect_right(at, number) - 1, 0)
+        if left + 1 < len(at) and at[left] < number:
+            share = (number - at[left]) / (at[left + 1] - at[left])
+            t = float(np.float32(share))
+            if t > 0 and math.isfinite(share):
+                return (left, 1 - t), (left + 1, t)
+        return ((left, 1.0),)
 
     def decode(self, bucket: int) -> float:
         """The number at which a knot lies."""
@@ -833,6 +909,12 @@ class Number(Kind):
         if isinstance(self.measure, Knots):
             return read_between(self.numbers(table), self.measure)
         return (read_numbers(self.numbers(table), self.measure),)
+
+    def keys_in(self, cell: Plain) -> RowKeys | None:
+        """The bucket or the knots of a number; text is left to polars' rules."""
+        if self.measure is None or isinstance(cell, str):
+            return None
+        return self.measure.keys_in(float(cell))
 
     def order(self, distinct: pl.Series) -> pl.Series:
         """By number; a knot that is left of some cells and right of others counts once."""

@@ -69,7 +69,8 @@ def read_table(frame: Any) -> Table:
     Parameters
     ----------
     frame
-        Any eager frame that narwhals knows; it is not changed.  Or a table, read already.
+        Any eager frame that narwhals knows; it is not changed.  Or one row, a dict of its cells.  Or
+        a table, read already.
 
     Returns
     -------
@@ -85,19 +86,40 @@ def read_table(frame: Any) -> Table:
     >>> import polars as pl
     >>> read_table(pl.DataFrame({"age": [31.5, float("nan")]})).columns["age"].to_list()
     [31.5, None]
+    >>> read_table({"age": 31.5, "job": "cook"}).n_rows
+    1
     """
     if isinstance(frame, Table):
         return frame
+    if isinstance(frame, Mapping):
+        _check_names(frame)
+        columns = {name: column_of(name, [cell]) for name, cell in frame.items()}
+        return Table(1, columns, pl.DataFrame(columns))
     data = _as_narwhals(frame)
-    for name in data.columns:
+    _check_names(data.columns)
+    return Table(len(data), {name: _to_polars(data[name], name) for name in data.columns}, frame)
+
+
+def _check_names(names: Iterable[Any]) -> None:
+    for name in names:
         if not isinstance(name, str):
             raise InputError(
                 f"column name {name!r} is not a string; rename it, e.g. with "
                 "frame.columns = frame.columns.map(str)."
             )
-        if name.encode(errors="ignore").decode() != name:
+        if not is_unicode(name):
             raise InputError(f"column name {name!r} is not valid Unicode; rename it.")
-    return Table(len(data), {name: _to_polars(data[name], name) for name in data.columns}, frame)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has a UTF-8 form; half a surrogate pair has none.
+
+    Examples
+    --------
+    >>> is_unicode("é"), is_unicode("\\ud800")
+    (True, False)
+    """
+    return text.isascii() or text.encode(errors="ignore").decode() == text
 
 
 def text_of(column: pl.Series, field: str) -> pl.Series:
@@ -130,6 +152,24 @@ def text_of(column: pl.Series, field: str) -> pl.Series:
             f"field {field!r} holds values of type {dtype} that are not text; "
             "convert them to text first."
         ) from None
+
+
+def plain_text(cell: int | float | bool) -> str | None:
+    """`text_of` for a number or a truth value; None where polars would have to write it.
+
+    Examples
+    --------
+    >>> plain_text(2.0), plain_text(True), plain_text(0.5), plain_text(1e300)
+    ('2', 'true', '0.5', None)
+    """
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if isinstance(cell, int):
+        return str(cell)
+    if cell.is_integer() and abs(cell) < 2**53:
+        return str(int(cell))
+    # WHY: both write the fewest digits, but other numbers with exponents of other forms.
+    return repr(cell) if 1e-3 <= abs(cell) < 1e15 else None
 
 
 def numbers_of(column: pl.Series, field: str) -> pl.Series:

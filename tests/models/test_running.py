@@ -66,9 +66,7 @@ def test_a_new_feature_without_rows_takes_its_fields_mean_or_nothing():
 def test_only_some_features_may_learn_from_rows():
     model, X = make(3)
     running = RunningFATE(model)
-    only = np.zeros(X.n_features, dtype=bool)
-    only[7] = True
-    running.observe(X, only)
+    running.observe(X, np.array([7]))
     assert np.flatnonzero(running.sums.counts).tolist() == [7]
 
 
