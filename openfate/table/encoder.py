@@ -198,7 +198,8 @@ class Encoder:
     def _take(self, learned: Sequence[Learned]) -> Encoder:
         """Make a copy in which what was learned of each field has ids."""
         encoder = self._copy_with(())
-        field_of, first = [self._field_of], self.n_features
+        field_of: list[Ids] = []
+        first = self.n_features
         for index, (name, new) in enumerate(zip(self._codecs, learned, strict=True)):
             codec, missing = self._codecs[name], new.missing and self.missing == "feature"
             vocabulary = codec.vocabulary.add(new.keys, first, missing)
@@ -206,7 +207,7 @@ class Encoder:
             encoder._codecs[name] = replace(codec, kind=new.kind, vocabulary=vocabulary)
             field_of.append(np.full(n_new, index, dtype=np.int32))
             first += n_new
-        encoder._field_of = np.concatenate(field_of)
+        encoder.field_at = self.field_at.add(field_of)
         return encoder
 
     def grow_copy(
