@@ -34,6 +34,7 @@ from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
 
 Predict = Callable[[Any], Any]  # rows -> probabilities or numbers
+_LARGE = 1e100  # WHY: numbers beyond it would make evidence that is no number
 
 
 class Wrapped:
@@ -112,9 +113,8 @@ class Wrapped:
                 "those that it was trained with."
             ) from error
         wanted = (len(rows), self.n_outputs)
-        good = found.shape == wanted and bool(np.isfinite(found).all())
-        if good and self.task != "regression":
-            good = bool(((found >= 0) & (found <= 1 + 1e-6)).all())
+        low, high = (-_LARGE, _LARGE) if self.task == "regression" else (0, 1 + 1e-6)
+        good = found.shape == wanted and bool(((found >= low) & (found <= high)).all())
         if not good:
             raise InputError(
                 f"the bundle's wrapped model predicts {found.shape}, not {wanted}, or what is no "
