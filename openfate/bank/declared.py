@@ -24,8 +24,12 @@ from openfate.records import Between, fault
 
 Arrays = Mapping[str, NDArray[Any]]
 
-_LARGE = 1e100  # WHY: its square is a float still
-_LARGE_WEIGHT = 1e9  # of a network: products of ten such are floats; a trained one has none near it
+# WHY: what comes of these is squared and summed, and must be a float still.
+_LARGE = 1e100
+_LARGE_TARGET = 1e60  # mean and deviation of a target
+_LARGE_SUM = 1e30  # of messages
+_LARGE_WEIGHT = 1e6  # of a network; a trained one has none near it
+_LARGE_GAIN = 1e60  # of a network: how many times larger its output may be than its input
 _MOST_FIELD_BUCKETS = 1_000_000
 
 
@@ -66,7 +70,7 @@ _STATE: dict[str, Array] = {
     "rows": Array("f8", ("N",), 0),
     "n_rows": Array("i8", ("1",), 0),
     rf"{_MEMBER}counts": _COUNT,
-    rf"{_MEMBER}messages": Array("f8", ("M", "H")),
+    rf"{_MEMBER}messages": Array("f8", ("M", "H"), -_LARGE_SUM, _LARGE_SUM),
     r"evidence\.count": Array("f8", ("J",), 0),
     r"evidence\.total": Array("f8", ("J", "C")),
     r"evidence\.row_count": Array("f8", ("1",), 0),
@@ -105,8 +109,17 @@ _PROBABILITIES = ("evidence.sample_votes", "mixture.P0", "mixture.moved")
 
 
 def check_weights(weights: Arrays) -> None:
-    """Refuse an array that is none of a network's."""
+    """Refuse an array that is none of a network's, and networks whose outputs would overflow."""
     _check(weights, _WEIGHTS, {})
+    gain: dict[str, float] = {}
+    for name, array in weights.items():
+        member = re.match(_MEMBER, name)
+        inputs = array.shape[-1] if array.ndim > 1 else 1
+        size = inputs * float(np.abs(array).max(initial=0))
+        if member is not None and not name.endswith(".num_batches_tracked"):
+            gain[member[0]] = gain.get(member[0], 1.0) * max(1.0, size)
+    if any(size > _LARGE_GAIN for size in gain.values()):
+        raise InputError("the weights are so large that predictions would be no numbers")
 
 
 def check_state(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:
@@ -122,6 +135,7 @@ def check_state(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:
         for name in _PROBABILITIES:
             if name in state and not _within(state[name], 0, 1 + 1e-6):
                 raise InputError(f"the array {name} holds what is no probability")
+    _check_evidence(state, task)
     _check_mixture(state, task, sizes)
 
 
@@ -134,6 +148,20 @@ def _check(arrays: Arrays, declared: dict[str, Array], sizes: Mapping[str, int])
         part = letters.setdefault(name.rpartition(".")[0], dict(sizes))
         if wrong := found.fault(array, part):
             raise InputError(f"the array {name} {wrong}")
+
+
+def _check_evidence(state: Arrays, task: Task) -> None:
+    """Refuse sums that no predictions have: means beyond what can be predicted."""
+    most = _LARGE if task == "regression" else 1 + 1e-6
+    for total, count in (("total", "count"), ("row_total", "row_count")):
+        if f"evidence.{total}" not in state or f"evidence.{count}" not in state:
+            continue
+        sums, counts = state[f"evidence.{total}"], state[f"evidence.{count}"]
+        counts = counts if total == "row_total" else counts[:, None]
+        with np.errstate(all="ignore"):
+            told = np.where(counts > 0, np.abs(sums) / np.maximum(counts, 1e-300), 0)
+        if not _within(told, 0, most):
+            raise InputError(f"the array evidence.{total} has means that nothing predicts")
 
 
 def _check_mixture(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:
@@ -247,7 +275,7 @@ def check_meta(meta: Mapping[str, Any]) -> None:
             if len(backbone.get("hidden") or ()) > _MOST_LAYERS:
                 wrong = f"backbone.hidden has more than {_MOST_LAYERS} layers"
             mean, deviation = settings.get("target_scale") or (0.0, 1.0)
-            if max(abs(mean), abs(deviation)) > _LARGE:
+            if max(abs(mean), abs(deviation)) > _LARGE_TARGET:
                 wrong = "target_scale is too large"
         low, high = (meta.get("mixture") or {}).get("bounds", (0.0, 1.0))
         if not -_LARGE <= low <= high <= _LARGE:

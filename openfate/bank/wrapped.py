@@ -35,6 +35,7 @@ from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
 
 Predict = Callable[[Any], Any]  # rows -> probabilities or numbers
+_LARGE = 1e100  # WHY: numbers beyond it would make evidence that is no number
 
 
 class Wrapped:
@@ -112,16 +113,20 @@ class Wrapped:
                 f"the bundle's wrapped model cannot predict these rows ({error!r}): give rows like "
                 "those that it was trained with."
             ) from error
-        wanted = (len(rows), self.n_outputs)
-        good = found.shape == wanted and bool(np.isfinite(found).all())
-        if good and self.task != "regression":
-            good = bool(((found >= 0) & (found <= 1 + 1e-6)).all())
-        if not good:
-            raise InputError(
-                f"the bundle's wrapped model predicts {found.shape}, not {wanted}, or what is no "
-                "probability or number: it is damaged; fit it again."
-            )
+        self._check_outputs(found, (len(rows), self.n_outputs))
         return found
+
+    def _check_outputs(self, found: Floats, wanted: tuple[int, int]) -> None:
+        low, high = (-_LARGE, _LARGE) if self.task == "regression" else (0.0, 1 + 1e-6)
+        what = None
+        if found.shape != wanted:
+            what = f"an array {found.shape}, not {wanted}"
+        elif not ((found >= low) & (found <= high)).all():
+            what = "what is no number" if self.task == "regression" else "what is no probability"
+        if what is not None:
+            raise InputError(
+                f"the bundle's wrapped model predicts {what}: it is damaged; fit it again."
+            )
 
     def _predict(self, rows: Any) -> Floats:
         if self.task == "regression":

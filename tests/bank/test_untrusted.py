@@ -71,11 +71,11 @@ def network(tmp_path_factory):
     return {file.name: file.read_bytes() for file in path.iterdir() if file.name != ".lock"}
 
 
-def write(files, folder, role="", content=b"", **meta) -> Path:
+def write(bundle, folder, role="", content=b"", **meta) -> Path:
     """A bundle with one file changed and meta.json too, and fresh hashes."""
-    told = json.loads(files["meta.json"]) | meta
+    told = json.loads(bundle["meta.json"]) | meta
     folder.mkdir()
-    for name, old in files.items():
+    for name, old in bundle.items():
         if name == "meta.json":
             continue
         part = name.partition("-")[0]
@@ -83,6 +83,8 @@ def write(files, folder, role="", content=b"", **meta) -> Path:
         sha256 = hashlib.sha256(new).hexdigest()
         fresh = f"{part}-{sha256[:16]}.{name.rpartition('.')[2]}"
         told["files"][part] |= {"name": fresh, "sha256": sha256, "bytes": len(new)}
+        if part == role:
+            told["files"][part].pop("rows", None)
         (folder / fresh).write_bytes(new)
     told["digest"] = ""
     try:
@@ -362,6 +364,10 @@ def test_a_vocabulary_that_would_fill_the_memory_is_not_unpacked(network, tmp_pa
     assert len(file.getvalue()) < 20_000
     with pytest.raises(DataFileError, match="promises 2,000,000 rows"):
         load(write(network, tmp_path / "model", "vocabulary", file.getvalue()))
+    files = json.loads(network["meta.json"])["files"]
+    files["vocabulary"]["rows"] += 1
+    with pytest.raises(DataFileError, match=r"the vocabulary has [0-9]+ rows, not"):
+        load(write(network, tmp_path / "other", files=files))
 
 
 def test_a_footer_tells_what_pyarrow_tells():

@@ -79,9 +79,7 @@ class Cases:
         try:
             return act()
         except OpenFATEError as error:
-            text = str(error)
-            text.encode()  # the terminal must be able to show it
-            return "refused", text[:300]
+            return _tell(str(error))
         except BaseException:  # polars' panics are no Exception
             return "raw traceback", traceback.format_exc()[-1500:]
 
@@ -132,6 +130,14 @@ class Cases:
         if any(s.is_null().any() or s.is_nan().any() for s in written if s.dtype.is_float()):
             return "nan prediction", path.name
         return "same", path.name
+
+
+def _tell(text: str) -> Outcome:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # no terminal could show it
+        return "raw traceback", repr(text)
+    return "refused", text[:300]
 
 
 def _predictions(model: Any, rows: Any) -> list[np.ndarray]:
