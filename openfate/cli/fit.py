@@ -29,7 +29,7 @@ from openfate.cli.target_flag import (
 from openfate.errors import InputError
 from openfate.estimators import FATEClassifier, FATERegressor, usual_numeric
 from openfate.files import write_whole
-from openfate.table import PART_ROWS, Field, RowFile, plain_types
+from openfate.table import PART_ROWS, PRESETS, Field, RowFile, plain_types
 
 
 def fit(
@@ -41,6 +41,7 @@ def fit(
     where: Where = None,
     null: Null = None,
     task: Literal["classification", "regression"] = "classification",
+    format_: Literal["table", "criteo", "avazu"] = "table",
     kinds: Mapping[str, str] | None = None,
     hashed: tuple[str, ...] = (),
     seed: int = 0,
@@ -62,6 +63,8 @@ def fit(
         Columns to leave out of training only; they are new later.
     task
         classification (several columns as target: labels) or regression.
+    format_
+        criteo, avazu: raw logs as they were published, whose columns are known.
     kinds
         Where the guess is wrong: NAME=categorical|numeric|multivalued|datetime,...
     hashed
@@ -76,15 +79,12 @@ def fit(
     check_out(out, train)
     if out.is_symlink() and not out.exists():
         raise InputError(f"--out {out}: a link to nothing; remove it, or choose another path.")
-    file = RowFile(train, null or (), declared=[*(kinds or ()), *hashed])
-    arguments: dict[str, Any] = {
-        "target": target,
-        "not_yet": not_yet,
-        "where": where,
-        "null": null,
-        "task": task,
+    preset = PRESETS[format_]
+    file = preset.open(train, null or (), declared=[*(kinds or ()), *hashed])
+    arguments = {
+        **{"target": target, "not_yet": not_yet, "where": where, "null": null, "task": task},
+        **{"format": format_, "kinds": kinds, "hashed": hashed, "seed": seed, **settings},
     }
-    arguments |= {"kinds": kinds, "hashed": hashed, "seed": seed, **settings}
     work = _Work(out, file, arguments, overwrite)
     check_free(out, overwrite or work.is_begun)
     labels = read_target(target, file.types)
@@ -92,10 +92,12 @@ def fit(
     file.check_columns(settings["exclude"], "--exclude", later)
     file.check_columns(hashed, "--hashed")
     file.check_columns(not_yet, "--not-yet")
-    exclude = tuple(dict.fromkeys([*settings["exclude"], *labels.columns]))
+    exclude = tuple(dict.fromkeys([*settings["exclude"], *preset.exclude, *labels.columns]))
+    fields = _fields(kinds or {}, hashed, settings["numeric"], settings["strategy"])
+    told = {field.name for field in fields}
     rows = _TrainingRows(file, labels, where, task, {*exclude, *not_yet})
     settings |= {
-        "schema": _fields(kinds or {}, hashed, settings["numeric"], settings["strategy"]),
+        "schema": [*(field for field in preset.fields if field.name not in told), *fields],
         "exclude": exclude,
         "class_weight": _class_weight(settings["class_weight"], rows),
         "random_state": seed,
@@ -114,6 +116,7 @@ def fit(
             "target": labels.texts,
             "types": plain_types(file.types),
             "nulls": null or [],
+            **({} if format_ == "table" else {"format": format_}),
         }
         estimator.save(out, overwrite=overwrite or work.is_begun)
         work.remove()

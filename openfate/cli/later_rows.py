@@ -27,7 +27,7 @@ from openfate.cli.target_flag import (
     read_target,
 )
 from openfate.errors import InputError
-from openfate.table import RowFile, Schema, plain_types
+from openfate.table import PRESETS, Schema, plain_types
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class LaterRows:
     def __post_init__(self) -> None:
         told, schema = self.bank.meta.get("table", {}), self.bank.encoder.schema
         nulls = [*told.get("nulls", []), *(self.nulls or ())]
-        self.file = RowFile(self.path, nulls, told.get("types"))
+        preset = PRESETS[told.get("format", "table")]
+        self.file = preset.open(self.path, nulls, types=told.get("types"))
         self.labels = self._read_target(told.get("target"))
         self.file.check_columns(self.keep, "--keep")
         self.file.check_columns(self.exclude, "--exclude")

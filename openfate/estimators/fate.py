@@ -498,7 +498,8 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         Kinds of columns where the guess would be wrong; see `openfate.Schema`.
     numeric
         Numbers as "linear" between knots at quantiles, as "buckets" of equal width (the paper's
-        way) or as one feature with a "value".  None: "linear", of the strategy "fate" "buckets".
+        way), as one feature with a "value", or in "log" intervals, as counts of click logs are.
+        None: "linear", of the strategy "fate" "buckets".
     exclude
         Columns that are not used, now or later.
     backbone

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from openfate.table.fields import Field, Numeric
     from openfate.table.frame import Table, column_of, read_table, text_of, time_numbers
     from openfate.table.labels import class_numbers, label_matrix, read_labels, target_numbers
-    from openfate.table.logs import Log, open_log, values_of
+    from openfate.table.logs import PRESETS, Log, open_log, values_of
     from openfate.table.multihot import PART_ROWS, MultiHot
     from openfate.table.pieces import Batch, batches_of, read_ahead
     from openfate.table.preparation import prepare
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PART_ROWS",
+    "PRESETS",
     "Batch",
     "DiskRows",
     "Encoded",

@@ -95,7 +95,7 @@ class Counts:
     @property
     def counts_cells(self) -> bool:
         """Whether the keys of its cells tell which features there are."""
-        return not isinstance(self.kind, Number) or self.kind.field.numeric == "buckets"
+        return not isinstance(self.kind, Number) or not self.kind.has_values
 
     def add_numbers(self, table: Table, first: int, spared: Mask | None) -> None:
         """The first look: where numbers lie, and whether some are missing."""
@@ -154,7 +154,9 @@ class Counts:
     @property
     def _is_declared(self) -> bool:
         field = self.kind.field
-        return any(value is not None for value in (field.bounds, field.scale, field.knots))
+        return field.numeric == "log" or any(
+            value is not None for value in (field.bounds, field.scale, field.knots)
+        )
 
     def _keys(self, min_count: int) -> tuple[pl.Series, pl.Series]:
         if not self.counts_cells:

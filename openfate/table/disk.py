@@ -136,6 +136,18 @@ class DiskRows(MultiHot):
         for name, value in (("folder", folder), ("n_features", n_features), ("rows", rows)):
             object.__setattr__(self, name, value)
 
+    def _with(self, n_features: int, rows: NDArray[np.int64] | None) -> DiskRows:
+        """Others of the same folder."""
+        other = DiskRows(self.folder, n_features, rows)
+        if "_starts" in self.__dict__:
+            other.__dict__["_starts"] = self._starts
+        return other
+
+    @cached_property
+    def _starts(self) -> NDArray[np.int64]:
+        """(all rows + 1,) where the entries of each begin: 8 bytes a row."""
+        return self._slice("row_ptr", 0, self._size.rows + 1)
+
     @cached_property
     def _size(self) -> _Part:
         """Of the whole folder."""
@@ -180,7 +192,8 @@ class DiskRows(MultiHot):
         if at.dtype == bool:
             at = np.flatnonzero(at)
         chosen = at.astype(np.int64) if self.rows is None else self.rows[at]
-        view = DiskRows(self.folder, self.n_features, chosen)
+        _ = self._starts  # which all selections share
+        view = self._with(self.n_features, chosen)
         return view if len(at) > _LOADED_ROWS else view.load()
 
     def _slice(self, name: str, start: int, end: int) -> NDArray[Any]:
@@ -189,18 +202,32 @@ class DiskRows(MultiHot):
         return np.fromfile(_file(self.folder, name), kind, n, offset=offset)
 
     def _gather(self, rows: NDArray[np.int64]) -> MultiHot:
-        # WHY: mapped anew each time: pages that stay mapped would count as memory of the process.
-        starts = self._map("row_ptr")
-        first, last = starts[rows], starts[rows + 1]
+        first, last = self._starts[rows], self._starts[rows + 1]
         row_ptr = np.concatenate([[0], np.cumsum(last - first)]).astype(np.int64)
-        at = np.repeat(first - row_ptr[:-1], last - first) + np.arange(row_ptr[-1])
-        if not len(at):  # an empty file cannot be mapped
-            return self._below(row_ptr, np.empty(0, np.int32), None)
-        values = np.asarray(self._map("values")[at]) if self.has_values else None
-        return self._below(row_ptr, np.asarray(self._map("ids")[at]), values)
+        # Rows that follow one another on disk too are one piece.
+        is_end = np.append(first[1:] != last[:-1], True)[: len(rows)]
+        ends = np.flatnonzero(is_end)
+        begins = np.concatenate([[0], ends + 1])[: len(ends)].astype(np.int64)
+        places = (first[begins], row_ptr[begins], row_ptr[ends + 1])
+        pieces = list(zip(*(place.tolist() for place in places), strict=True))
+        ids = self._read("ids", pieces, int(row_ptr[-1]))
+        values = self._read("values", pieces, int(row_ptr[-1])) if self.has_values else None
+        return self._below(row_ptr, ids, values)
 
-    def _map(self, name: str) -> NDArray[Any]:
-        return np.memmap(_file(self.folder, name), _TYPES[name], mode="r")
+    def _read(self, name: str, pieces: list[tuple[int, int, int]], n: int) -> NDArray[Any]:
+        """Entries from places in the file, each to a range of the result."""
+        # WHY: not mapped: the kernel maps pages around each that is touched, and they would count
+        # as memory of the process.
+        found = np.empty(n, _TYPES[name])
+        if not n:
+            return found
+        size, content = _TYPES[name].itemsize, memoryview(found).cast("B")
+        with _file(self.folder, name).open("rb", buffering=0) as file:
+            for start, begin, end in pieces:
+                part = content[size * begin : size * end]
+                if os.preadv(file.fileno(), [part], size * start) != len(part):
+                    raise OSError(f"{name}.bin is cut off")
+        return found
 
     def _below(
         self, row_ptr: NDArray[np.int64], ids: NDArray[np.int32], values: Values | None
@@ -259,7 +286,7 @@ class DiskRows(MultiHot):
         """The same rows with their first features alone."""
         if n_features > self.n_features:
             raise InputError(f"{self.n_features} features are no more than {n_features}.")
-        return DiskRows(self.folder, n_features, self.rows)
+        return self._with(n_features, self.rows)
 
     def widen(self, n_features: int) -> MultiHot:
         """Refused: it is the other way round."""

@@ -35,7 +35,7 @@ from openfate.table.frame import (
 )
 from openfate.table.tally import SAMPLED, Tally
 
-Numeric = Literal["buckets", "value", "linear"]
+Numeric = Literal["buckets", "value", "linear", "log"]
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,8 @@ class Field:
     numeric
         "buckets"; "value": a numeric field is one feature, which carries the standardised number;
         "linear": each of some knots, which lie at quantiles, is a feature, and a cell has the two
-        around its number, the nearer the more (see `Knots`).
+        around its number, the nearer the more (see `Knots`); "log": intervals that grow with the
+        number, the same for all tables, as click logs have them (see `LogBuckets`).
     scale
         The mean and the deviation that standardise a "value" where they are known beforehand.
     n_knots
@@ -754,10 +755,71 @@ class Knots:
         return cls(at) if fits and np.isfinite(at).all() and (at[1:] > at[:-1]).all() else None
 
 
+_LOWEST_LOG, _HIGHEST_LOG = -64, 1 << 19  # ln(x)^2 of the largest float is below
+
+
+@dataclass(frozen=True)
+class LogBuckets:
+    """Intervals of a numeric field with ``numeric="log"``: nothing is learned of them.
+
+    PAPER: above 2 the squared logarithm, else the number less 2, so that the two never meet.
+    """
+
+    state: ClassVar[str] = "logs"
+    n_buckets: ClassVar[int] = _HIGHEST_LOG - _LOWEST_LOG
+
+    @classmethod
+    def of_tally(cls, field: Field, tally: Tally) -> LogBuckets:
+        """The same for all numbers."""
+        return cls()
+
+    @classmethod
+    def learn(cls, field: Field, numbers: Floats) -> LogBuckets:
+        """The same for all numbers."""
+        return cls()
+
+    def place(self, numbers: Floats) -> NDArray[np.int64]:
+        """(N,) the interval of each, from 0.
+
+        Examples
+        --------
+        >>> (LogBuckets().place(np.array([-1.0, 2.0, 3.0, 40.0])) - 64).tolist()
+        [-3, 0, 1, 13]
+        """
+        with np.errstate(invalid="ignore"):
+            squares = np.log(np.maximum(numbers, 2.0)) ** 2
+        bucket = np.floor(np.where(numbers > 2, squares, numbers - 2))
+        return np.clip(bucket, _LOWEST_LOG, _HIGHEST_LOG - 1).astype(np.int64) - _LOWEST_LOG
+
+    def carry(self, numbers: Floats) -> None:
+        """No values: an interval is there or not."""
+
+    def decode(self, bucket: int) -> tuple[float, float]:
+        """The lower and the upper end of an interval."""
+        at = bucket + _LOWEST_LOG
+        if at < 0:
+            return float(at + 2), float(at + 3)
+        return max(2.0, math.exp(math.sqrt(at))), math.exp(math.sqrt(at + 1))
+
+    def to_json(self) -> list[float]:
+        """Nothing."""
+        return []
+
+    @classmethod
+    def from_json(cls, field: Field, numbers: Any) -> LogBuckets | None:
+        """Read what `to_json` gave."""
+        return cls() if numbers == [] else None
+
+
 Value = str | float | tuple[float, float] | Scale | None
-Measure = Edges | Scale | Knots
-_MEASURES: dict[str, type[Measure]] = {"buckets": Edges, "value": Scale, "linear": Knots}
-NUMERIC_WORDS = '"buckets", "value" or "linear"'
+Measure = Edges | Scale | Knots | LogBuckets
+_MEASURES: dict[str, type[Measure]] = {
+    "buckets": Edges,
+    "value": Scale,
+    "linear": Knots,
+    "log": LogBuckets,
+}
+NUMERIC_WORDS = '"buckets", "value", "linear" or "log"'
 
 
 def start_tally(field: Field) -> Tally:
@@ -771,7 +833,7 @@ def _tally_of(field: Field, numbers: Floats) -> Tally:
     return tally
 
 
-def read_numbers(numbers: Floats, measure: Edges | Scale | None) -> Cells:
+def read_numbers(numbers: Floats, measure: Edges | Scale | LogBuckets | None) -> Cells:
     """Cells that hold numbers, NaN for none; keys are the buckets in which they lie.
 
     Examples
@@ -871,7 +933,7 @@ class Number(Kind):
     name = "numeric"
     settings = ("n_buckets", "bounds", "numeric", "scale", "n_knots", "knots")
     stores = "bucket"
-    states = ("edges", "scales", "knots")
+    states = ("edges", "scales", "knots", "logs")
 
     measure: Measure | None = None
 
@@ -927,7 +989,7 @@ class Number(Kind):
     @property
     def has_values(self) -> bool:
         """Whether the number itself is the feature, or how near a knot it is."""
-        return self.field.numeric != "buckets"
+        return self.field.numeric in ("value", "linear")
 
     @property
     def has_knots(self) -> bool:

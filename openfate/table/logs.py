@@ -11,12 +11,13 @@ import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from openfate.errors import DataFileError, InputError, check_choice
-from openfate.table.reader import File, ParquetFile, TextFile, suffix_of
+from openfate.table.fields import Field
+from openfate.table.reader import File, ParquetFile, Paths, RowFile, TextFile, suffix_of
 
 Format = Literal["criteo", "avazu", "csv"]
 Meaning = Literal["text", "log", "hour"]  # how a text becomes a value
@@ -42,6 +43,61 @@ _REMEDIES: dict[Check, str] = {
     "log": "give numbers, or leave cells empty",
     "hour": "give YYMMDDHH",
     "time": "give every row a time",
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What `RowFile` and a schema need to know of a published format.
+
+    Parameters
+    ----------
+    fields
+        What the columns are.
+    columns, separator
+        Of files without a first line of names.
+    exclude
+        Columns that are no fields.
+
+    Examples
+    --------
+    >>> len(PRESETS["criteo"].fields), PRESETS["avazu"].exclude
+    (39, ('id',))
+    """
+
+    fields: tuple[Field, ...]
+    columns: tuple[str, ...] | None = None
+    separator: str | None = None
+    exclude: tuple[str, ...] = ()
+
+    def open(self, path: Paths, nulls: Sequence[str] = (), **options: Any) -> RowFile:
+        """The rows of files of this format."""
+        names = [field.name for field in self.fields]
+        declared = [*names, *options.pop("declared", ())]
+        return RowFile(
+            path,
+            nulls,
+            columns=self.columns,
+            separator=self.separator,
+            declared=declared,
+            **options,
+        )
+
+
+PRESETS = {
+    "table": Preset(()),
+    "criteo": Preset(
+        (
+            *(Field(name, "numeric", numeric="log") for name in CRITEO_COLUMNS[1:14]),
+            *(Field(name, "categorical") for name in CRITEO_COLUMNS[14:]),
+        ),
+        CRITEO_COLUMNS,
+        "\t",
+    ),
+    # PAPER: 22 fields; `id` names the row and is no field.
+    "avazu": Preset(
+        tuple(Field(name, "categorical") for name in AVAZU_COLUMNS[2:]), exclude=("id",)
+    ),
 }
 
 

@@ -778,6 +778,8 @@ def _measure(field: Field, spans: Mapping[str, _Span]) -> Field:
     span = spans.get(field.name)
     if field.kind != "numeric" or span is None or not span.n:
         return field
+    if field.numeric == "log":
+        return field
     if field.numeric == "linear":
         knots = Knots.learn(field, span.first)
         return field if knots is None else replace(field, knots=tuple(knots.at.tolist()))

@@ -38,7 +38,7 @@ Validate = Callable[[], tuple[float, float]]
 # WHY: 2^24 numbers are 64 MiB, of which a forward holds some five at a time.
 _STATES_AT_ONCE = 2**24
 # WHY: the graph of a validation must fit into memory, however many rows a table has.
-_GRAPH_ROWS = 2 * PART_ROWS
+_GRAPH_ROWS = PART_ROWS
 
 
 class TableSource:
@@ -237,7 +237,7 @@ class TableSource:
 class _TableValidation:
     """The loss of rows over masks that are drawn once; built once for a run.
 
-    The extrapolator sees training and validation rows, of each at most 131,072, evenly spread.  A
+    The extrapolator sees training and validation rows, of each at most 65,536, evenly spread.  A
     plain network is validated as it will be used: with all of its features, on all rows.
     """
 

@@ -83,6 +83,11 @@ def test_a_folder_of_another_table_is_refused_and_not_touched(tmp_path):
         RowCache(tmp_path / "b", {"table": "one"})
 
 
+def test_rows_without_features_are_rows(tmp_path):
+    rows = write(tmp_path, MultiHot.from_rows([[], [], []], 4), 2)
+    same(rows.select_rows([2, 0]), MultiHot.from_rows([[], []], 4))
+
+
 def test_rows_that_are_gone_are_named(tmp_path):
     X = random_rows(np.random.default_rng(0), 20, 9, False)
     rows = write(tmp_path / "rows", X, 20)
