@@ -82,7 +82,7 @@ from openfate.openworld import (
     draw_hidden,
     judge,
 )
-from openfate.table import Encoder, Field, Numeric, Policy, Schema, Table
+from openfate.table import Encoder, Field, MultiHot, Numeric, Policy, Schema, Table
 from openfate.training import History, Lines, Step, check_device, train
 
 Strategy = Literal["auto", "fate", "evidence", "none"]
@@ -765,7 +765,7 @@ def _train_without(
     n_features, every = rows.X.n_features, np.arange(rows.X.n_features)
     settings = make_settings(p, *_size(rows, field_of))
     per_epoch = -(-rows.X.n_rows // cast("int", settings.batch_size))
-    # WHY: as many steps as the networks took, so that no training has looked at the validation rows.
+    # WHY: as many steps as the networks took, so that no training looks at the validation rows.
     epochs = -(-min(n_batches, _PROBE_STEPS) // per_epoch)
     kept = [np.setdiff1d(every, new) for new in hidden]
     shown = [rows.X.select_features(old) for old in kept]
