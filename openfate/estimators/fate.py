@@ -98,7 +98,7 @@ _USAGE = {
 }
 _VALIDATION = 10_000  # rows that tell when to stop; more would tell no more
 # WHY: a probe fits several times, and only asks which way helps: fewer rows and steps tell it.
-_PROBE_ROWS, _PROBE_STEPS, _PROBE_VALIDATION = 4_000, 128, 5_000
+_PROBE_ROWS, _PROBE_STEPS, _PROBE_VALIDATION = 4_000, 96, 5_000
 
 
 class FATEEstimator(BankEstimator):
