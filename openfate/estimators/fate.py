@@ -117,7 +117,7 @@ _USAGE = {
 }
 _VALIDATION = 10_000  # rows that tell when to stop; more would tell no more
 # WHY: a probe fits several times, and only asks which way helps: fewer rows and steps tell it.
-_PROBE_ROWS, _PROBE_STEPS, _PROBE_VALIDATION = 4_000, 128, 5_000
+_PROBE_ROWS, _PROBE_STEPS, _PROBE_VALIDATION = 4_000, 96, 5_000
 _KEPT_VALIDATION = 100_000  # validation rows that stay with an estimator, at most
 _MEMORY = 1 << 30  # bytes
 
@@ -875,7 +875,7 @@ def _train_without(
     n_features, every = rows.X.n_features, np.arange(rows.X.n_features)
     settings = make_settings(p, *_size(rows, field_of))
     per_epoch = -(-rows.X.n_rows // cast("int", settings.batch_size))
-    # WHY: as many steps as the networks took, so that no training has looked at the validation rows.
+    # WHY: as many steps as the networks took, so that no training looks at the validation rows.
     epochs = -(-min(n_batches, _PROBE_STEPS) // per_epoch)
     kept = [np.setdiff1d(every, new) for new in hidden]
     shown = [rows.X.select_features(old) for old in kept]

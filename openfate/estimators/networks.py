@@ -33,9 +33,9 @@ from openfate.training import Lines, Settings
 
 _STRATEGIES = ("auto", "fate", "evidence", "none")
 _PAPER_BATCH = 8192
-# Mini-batches between two validations, in which none was better before training stops, and of a
-# whole training; of the last there are two epochs of a large table, and 30 of a small one at most.
-_ROUND, _WAIT, _MOST = 48, 64, 1500
+# Mini-batches between two validations, without a better one before training stops, and in all: of
+# a large table two epochs though, of a small one 30 at most.
+_ROUND, _WAIT, _MOST = 48, 60, 1500
 
 
 def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
@@ -209,7 +209,7 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
         usual = {"batch_size": size, "cell_dropout": 0.3 * max(0.0, 1 - 8 / max(1, n_fields))}
         usual |= {"lr": 4e-3 * max(1.0, size / 256) ** 0.5}
         usual |= {"epochs": min(30, max(2, -(-_MOST // per_epoch)))}
-        usual |= {"round_size": in_round, "patience": max(1, round(_WAIT / in_round))}
+        usual |= {"round_size": in_round, "patience": max(1, _WAIT // in_round)}
         if p.dropout is not None:
             usual["cell_dropout"] = p.dropout
         return Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from openfate._lazy import lazy_names, read_homes
 
 if TYPE_CHECKING:
+    from openfate_lab.bench.clicks import bench_clicks
     from openfate_lab.bench.command import bench_sides, describe
     from openfate_lab.bench.record import check_out, write_result
     from openfate_lab.bench.scale import bench_scale
     from openfate_lab.bench.tables import bench_table
 
 __all__ = [
+    "bench_clicks",
     "bench_scale",
     "bench_sides",
     "bench_table",

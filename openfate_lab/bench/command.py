@@ -22,6 +22,7 @@ from openfate.errors import InputError, OpenFATEError
 from openfate_lab.arguments import at_least
 from openfate_lab.bench import record
 from openfate_lab.bench.cases import CASES, Bench, cases_of, milliseconds
+from openfate_lab.bench.clicks import describe_clicks, print_clicks_side
 from openfate_lab.bench.epoch import bench_epoch
 from openfate_lab.bench.floor import Peaks
 from openfate_lab.bench.memory import peak_bytes, print_memory
@@ -104,12 +105,13 @@ def _bench_case(name: str, bench: Bench, repeats: int, peaks: Peaks) -> dict[str
 # ---- command line --------------------------------------------------------------------------
 
 _DEFAULT = "[default: %(default)s]"
+_DESCRIBED = {"table": describe_table, "clicks": describe_clicks}
 
 
 def describe(result: dict[str, Any]) -> str:
     """The result as a few lines of text."""
-    if result["bench"] == "table":
-        return describe_table(result)
+    if result["bench"] in _DESCRIBED:
+        return _DESCRIBED[result["bench"]](result)
     lines = [f"{'case':<12} {'ours':>9} {'peer':>9} {'ratio':>6}   memory, ours / peer"]
     for row in result["rows"]:
         memory = " / ".join(record.megabytes(row[key]) for key in ("ours_bytes", "peer_bytes"))
@@ -139,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         record.check_out(out)
         result = run(**given)
-        if run in (print_memory, print_side):
+        if run in (print_memory, print_side, print_clicks_side):
             return int(result)
         if out is not None:
             print(record.write_result(result, out), file=sys.stderr)
@@ -214,6 +216,12 @@ def _parser() -> argparse.ArgumentParser:
     flag("case", help="a name, or JSON")
     flag("bench", choices=("train", "infer"))
     flag("side", choices=("ours", "peer"))
+    flag("--threads", type=int, default=1, help=_DEFAULT)
+    text = "one side of `openfate bench clicks` (used by it)"
+    flag = add("clicks-side", print_clicks_side, text)
+    flag("side", choices=("ours", "fuxictr", "lightgbm"))
+    flag("folder", help="of train.csv and day.csv")
+    flag("strategy", choices=("none", "fate"))
     flag("--threads", type=int, default=1, help=_DEFAULT)
     flag = add("side", print_side, "one side of a case of `openfate bench table` (used by it)")
     flag("case", help="a name")

@@ -18,10 +18,12 @@ _BENCHES = {
     "train": ("Algorithm 1, an epoch or a mini-batch, ours against PyTorch Geometric.", "sides"),
     "infer": ("Prediction of rows with new features, ours against PyTorch Geometric.", "sides"),
     "table": ("Fit, bulk prediction and one row of a table, ours against LightGBM.", "table"),
+    "clicks": ("A raw log to a scored day, ours against FuxiCTR and LightGBM.", "clicks"),
 }
 _HOMES = {
     "sides": "openfate_lab.bench.command:bench_sides",
     "table": "openfate_lab.bench.tables:bench_table",
+    "clicks": "openfate_lab.bench.clicks:bench_clicks",
 }
 _OUT = Parameter(
     "out", Path | None, None, "Also write the result: a .json file, or a folder for one."
@@ -46,10 +48,11 @@ def _make_command(bench: str) -> Callable[..., None]:
 
 
 def _run(bench: Any, out: Path | None, **given: Any) -> Answer:
-    from openfate_lab.bench import bench_sides, bench_table, check_out, describe, write_result
+    from openfate_lab import bench as benches
 
-    check_out(out)
-    result = bench_table(**given) if bench == "table" else bench_sides(bench, **given)
+    benches.check_out(out)
+    run = {"table": benches.bench_table, "clicks": benches.bench_clicks}
+    result = run.get(bench, partial(benches.bench_sides, bench))(**given)
     if out is not None:
-        print(write_result(result, out), file=sys.stderr)
-    return result, [describe(result)]
+        print(benches.write_result(result, out), file=sys.stderr)
+    return result, [benches.describe(result)]

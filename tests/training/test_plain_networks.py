@@ -28,7 +28,7 @@ BACKBONES = {
 }
 SETTINGS = Settings.plain(
     **{"epochs": 3, "batch_size": 3, "cell_dropout": 0.4, "lr": 0.05, "weight_decay": 0.1},
-    **{"adam": "exact", "schedule": "constant"},
+    **{"adam": "exact", "schedule": "constant", "averaging": False},
 )
 
 
