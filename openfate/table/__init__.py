@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         SchemaReport,
         compare,
         enforce,
+        is_simple,
         new_in_row,
     )
     from openfate.table.dtypes import plain_types
@@ -54,6 +55,7 @@ __all__ = [
     "column_of",
     "compare",
     "enforce",
+    "is_simple",
     "label_matrix",
     "new_in_row",
     "open_log",

@@ -436,15 +436,21 @@ def new_in_row(
             return None
         if (word := policies.of("new_columns", name)) not in ("extrapolate", "ignore"):
             return None
-        if not _is_simple(cell):
+        if not is_simple(cell):
             return None
         if word == "extrapolate" and cell is not None and cell == cell:
             found.append(None if isinstance(cell, float) else len(names) + at)
     return found
 
 
-def _is_simple(cell: Any) -> bool:
-    """Whether a column of this cell would be one of text, truth values, integers or numbers."""
+def is_simple(cell: Any) -> bool:
+    """Whether a column of this cell would be one of text, truth values, integers or numbers.
+
+    Examples
+    --------
+    >>> is_simple("Rome"), is_simple(["Rome"])
+    (True, False)
+    """
     if cell is None or isinstance(cell, bool):
         return True
     if type(cell) is str:

@@ -186,6 +186,8 @@ def numbers_of(column: pl.Series, field: str) -> pl.Series:
     try:
         if column.dtype.is_temporal():
             return _seconds(column)
+        if column.dtype.is_nested():  # WHY: polars casts what is within
+            raise pl.exceptions.InvalidOperationError(str(column.dtype))
         return _nan_to_null(column.cast(pl.Float64))
     except pl.exceptions.PolarsError:
         if column.dtype == pl.String:
