@@ -252,7 +252,9 @@ class FeatureBank:
             table, encoder, X = self._encode(rows, graph != "state", lasting=False, **options)
             return self._run(table, encoder, X, graph, use)
 
-    def _run(self, table: Table, encoder: Encoder, X: MultiHot, graph: Graph, use: bool) -> Prediction:
+    def _run(
+        self, table: Table, encoder: Encoder, X: MultiHot, graph: Graph, use: bool
+    ) -> Prediction:
         """Predict rows that are encoded."""
         joined, model = self._joined(X, graph), self.model
         if len(joined) and self.embeddings:

@@ -862,7 +862,7 @@ Pools = Evidence | JointPools
 
 @dataclass(eq=False)
 class _Sweep:
-    """Sums of votes, the mean of P0 (C,), and the strength that suits them, once it is asked for."""
+    """Sums of votes, the mean of P0 (C,), and the strength that suits them once it is asked for."""
 
     joint: JointEvidence
     sums: JointPools

@@ -406,7 +406,8 @@ def new_in_row(
     --------
     >>> import polars as pl
     >>> rows = pl.DataFrame({"job": ["cook", "pilot"]})
-    >>> encoder, later = Encoder(Schema.from_frame(rows)).fit(rows), {"job": "judge", "city": "Rome"}
+    >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+    >>> later = {"job": "judge", "city": "Rome"}
     >>> new_in_row(encoder, later, encoder.look_up(later), Policies(), Schema([]))
     [0, 1]
     >>> new_in_row(encoder, later, encoder.look_up(later), Policies("error"), Schema([]))

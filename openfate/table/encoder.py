@@ -731,7 +731,9 @@ class _Codec:
         if len(layers) == 1:
             get = layers[0].get
             return [(get(key), value) for key, value in keys]
-        return [(max((l.get(key) for l in layers), default=-1), value) for key, value in keys]
+        return [
+            (max((layer.get(key) for layer in layers), default=-1), value) for key, value in keys
+        ]
 
     def encode(self, table: Table) -> list[_Column]:
         """Give the ids of the field's column; a date's parts are columns of their own."""

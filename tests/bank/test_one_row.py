@@ -134,7 +134,9 @@ numbers = st.one_of(
 texts = st.sampled_from(["cook", "nurse", "judge", "never", "", "é", "\ud800", 2, 2.0, True, 0.1])
 missing = st.sampled_from([None, float("nan")])
 odd = st.sampled_from(["2.5", "x", ["a"], (1, 2), datetime.date(2024, 1, 3), b"b", {}, 1 + 2j])
-dates = st.sampled_from(["2024-03-05T07:30", datetime.date(2024, 2, 3), datetime.datetime(2024, 1, 1)])
+dates = st.sampled_from(
+    ["2024-03-05T07:30", datetime.date(2024, 2, 3), datetime.datetime(2024, 1, 1)]
+)
 lists = st.lists(st.sampled_from(["a", "b", "new", None]), max_size=3)
 CELLS = {
     "line": st.one_of(numbers, missing, odd),
@@ -155,7 +157,10 @@ SIMPLE = {
     name: st.one_of(some, missing)
     for name, some in [
         *((name, st.floats(-3, 3)) for name in ("line", "bucket", "value", "pay")),
-        *((name, st.sampled_from(["cook", "judge", "Ann", "never", "é", 2])) for name in ("job", "name")),
+        *(
+            (name, st.sampled_from(["cook", "judge", "Ann", "never", "é", 2]))
+            for name in ("job", "name")
+        ),
         *((name, st.sampled_from(["Rome", "never", 3, True])) for name in ("city", "planet")),
     ]
 }
@@ -183,7 +188,9 @@ def outcome(call):
 
 @pytest.mark.parametrize("options", BANKS, ids=str)
 @settings(max_examples=40, deadline=None)
-@given(cells=rows, graph=st.sampled_from(GRAPHS), use=st.sampled_from(["use", "drop"]), told=policies)
+@given(
+    cells=rows, graph=st.sampled_from(GRAPHS), use=st.sampled_from(["use", "drop"]), told=policies
+)
 def test_a_dict_is_predicted_and_refused_as_its_frame(options, cells, graph, use, told):
     bank = make(**options)
     given = {"graph": graph, "new_features": use, "policies": told}
