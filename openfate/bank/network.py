@@ -97,7 +97,7 @@ class Network:
                 for part in Touched.cut(X)
             ]
             logits = np.concatenate(parts, axis=1)
-        return _finish(logits, self.task, *self.target_scale).mean(0)
+        return np.asarray(_finish(logits, self.task, *self.target_scale).mean(0))
 
     def _embeddings(
         self, ids: NDArray[np.int32], field_of: Fields | None, drop_new: bool

@@ -271,7 +271,7 @@ class RunningFATE:
             more = More(part.ids, part.counts, messages)
             if only is not None:
                 chosen = np.isin(part.ids, only)
-                more = More(*(array[chosen] for array in more))
+                more = More(part.ids[chosen], part.counts[chosen], messages[chosen])
             found.append(more)
         return More.stack(found, H)
 

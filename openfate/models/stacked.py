@@ -50,8 +50,8 @@ class StackedMLP:
         # bias: a pass over all rows less for each layer.
         self.floor: Floats | None = None  # (M H,) -b of the sums
         if nets[0].sum_bias is not None:
-            of_sums = [net.sum_bias for net in nets if net.sum_bias is not None]
-            bias = torch.stack(of_sums).detach().double().numpy()[:, None]  # (M, 1, H)
+            of_sums = [net.sum_bias.detach() for net in nets if net.sum_bias is not None]
+            bias = torch.stack(of_sums).double().numpy()[:, None]  # (M, 1, H)
             self.floor = -bias.reshape(-1)
             biases[0] = biases[0] + bias @ self.weights[0]
         for at, weight in enumerate(self.weights[1:]):

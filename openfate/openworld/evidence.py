@@ -37,9 +37,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import InputError
-from openfate.growing import Floats, with_room
+from openfate.growing import with_room
 from openfate.table import MultiHot
 
+Floats = NDArray[np.float64]
 # What a model predicts: probabilities of classes, (N, 2) for two of them; the probability of each
 # label; numbers.
 Task = Literal["binary", "multiclass", "multilabel", "regression"]

@@ -805,9 +805,9 @@ class FieldOf:
         if isinstance(at, slice):
             stop = len(self) if at.stop is None else at.stop
             whole = first if stop <= len(first) else np.concatenate(self.layers)
-            return whole[at]
+            return np.asarray(whole[at])
         if not more:
-            return first[at]
+            return np.asarray(first[at])
         found, start = np.empty(len(at), dtype=np.int32), 0
         for layer in self.layers:
             here = (start <= at) & (at < start + len(layer))
