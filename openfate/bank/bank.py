@@ -54,6 +54,7 @@ from openfate.table import (
     class_numbers,
     compare,
     enforce,
+    is_simple,
     label_matrix,
     new_in_row,
     read_labels,
@@ -251,7 +252,9 @@ class FeatureBank:
             table, encoder, X = self._encode(rows, graph != "state", lasting=False, **options)
             return self._run(table, encoder, X, graph, use)
 
-    def _run(self, table: Table, encoder: Encoder, X: MultiHot, graph: Graph, use: bool) -> Prediction:
+    def _run(
+        self, table: Table, encoder: Encoder, X: MultiHot, graph: Graph, use: bool
+    ) -> Prediction:
         """Predict rows that are encoded."""
         joined, model = self._joined(X, graph), self.model
         if len(joined) and self.embeddings:
@@ -287,15 +290,14 @@ class FeatureBank:
         with self.lock:
             encoder = self.encoder
             if unused:
+                if not all(is_simple(cells[name]) for name in unused if name in cells):
+                    return None
                 cells = {name: cell for name, cell in cells.items() if name not in unused}
             row = encoder.look_up(cells)
-            if row is None:
+            unseen = None if row is None else new_in_row(encoder, cells, row, policies, overrides)
+            if row is None or unseen is None:
                 return None
-            unseen = new_in_row(encoder, cells, row, policies, overrides)
-            if unseen is None:
-                return None
-            ids, values = row.ids, row.values
-            model = self.model
+            ids, values, model = row.ids, row.values, self.model
             if graph == "state" or not use:
                 unseen = []
             elif unseen and self.embeddings and isinstance(model, Network) and model.computes_new:

@@ -83,9 +83,7 @@ class Network:
         backbones = [member.backbone for member in self.members]
         return StackedMLP(backbones) if StackedMLP.takes(backbones) else None
 
-    def predict(
-        self, X: MultiHot, field_of: Fields | None = None, drop_new: bool = True
-    ) -> Floats:
+    def predict(self, X: MultiHot, field_of: Fields | None = None, drop_new: bool = True) -> Floats:
         """Predictions (N, C): the mean over the members, from trained features or from all."""
         if self._stacked is None:
             logits = np.stack([m.logits(X, field_of, drop_new) for m in self.members])
@@ -99,7 +97,7 @@ class Network:
                 for part in Touched.cut(X)
             ]
             logits = np.concatenate(parts, axis=1)
-        return _finish(logits, self.task, *self.target_scale).mean(0)
+        return np.asarray(_finish(logits, self.task, *self.target_scale).mean(0))
 
     def _embeddings(
         self, ids: NDArray[np.int32], field_of: Fields | None, drop_new: bool

@@ -129,7 +129,7 @@ class UseEmbeddings:
         assert isinstance(model, EmbeddingNetwork)
         X = _side_by_side(view.X_old, view.X_new)
         network = model.with_embeddings(self.scale)
-        network.observe(X, np.arange(X.n_features) >= n_old)
+        network.observe(X, np.arange(n_old, X.n_features))
         P = network.predict(X, drop_new=False)
         if view.task in ("multilabel", "regression"):
             return to_logits(P, view.task) - to_logits(view.P0, view.task)

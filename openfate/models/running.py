@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.growing import Floats, with_room
 from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features, touched_features
+from openfate.growing import Floats, with_room
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
 from openfate.table import MultiHot
@@ -74,12 +74,12 @@ class Sums:
 
     @property
     def counts(self) -> Floats:
-        """(D',)"""
+        """(D',) the rows of each feature."""
         return self._counts[: self.n_features]
 
     @property
     def messages(self) -> Floats:
-        """(D', H)"""
+        """(D', H) the sum of what they send."""
         return self._messages[: self.n_features]
 
     def grow(self, n_features: int) -> None:
@@ -271,7 +271,7 @@ class RunningFATE:
             more = More(part.ids, part.counts, messages)
             if only is not None:
                 chosen = np.isin(part.ids, only)
-                more = More(*(array[chosen] for array in more))
+                more = More(part.ids[chosen], part.counts[chosen], messages[chosen])
             found.append(more)
         return More.stack(found, H)
 
@@ -390,9 +390,7 @@ class RunningFATE:
         parts = [self._logits(chunk, field_of, drop_new) for chunk in _cut_rows(X)]
         return np.concatenate([np.empty((0, self.backbone.n_outputs)), *parts])
 
-    def _logits(
-        self, X: MultiHot, field_of: Fields | None, drop_new: bool
-    ) -> NDArray[np.float64]:
+    def _logits(self, X: MultiHot, field_of: Fields | None, drop_new: bool) -> NDArray[np.float64]:
         local, ids = touched_features(X)
         W_hat = self.embeddings(ids, field_of, drop_new)
         graph = Bipartite.from_multihot(local, self.W.device)

@@ -6,9 +6,9 @@ features, H width, C outputs.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -20,8 +20,7 @@ from openfate.table import MultiHot
 
 Floats = NDArray[np.float64]
 
-_BLOCK = 512  # rows at a time: their sums (N, M H) are two megabytes
-_FEW = 256  # rows, of which a second thread would cost more than it saves
+_BLOCK = 256  # rows at a time: their sums (N, M H) are a megabyte
 
 
 class StackedMLP:
@@ -44,13 +43,20 @@ class StackedMLP:
     def __init__(self, members: Sequence[Backbone]) -> None:
         nets = [member for member in members if isinstance(member, MLP)]
         self.n_members, self.width = len(nets), nets[0].width
-        self.sum_bias: Floats | None = None  # (M H,)
-        if nets[0].sum_bias is not None:
-            biases = [net.sum_bias for net in nets if net.sum_bias is not None]
-            self.sum_bias = torch.cat(biases).detach().double().numpy()
         layers = [[_as_arrays(net, at) for net in nets] for at in range(len(nets[0].layers))]
         self.weights = [np.stack([weight for weight, _ in each]) for each in layers]  # (M, in, out)
-        self.biases = [np.stack([bias for _, bias in each])[:, None] for each in layers]
+        biases = [np.stack([bias for _, bias in each])[:, None] for each in layers]  # (M, 1, out)
+        # WHY: relu(h + b) = max(h, -b) + b, and the last b goes through the next weight into its
+        # bias: a pass over all rows less for each layer.
+        self.floor: Floats | None = None  # (M H,) -b of the sums
+        if nets[0].sum_bias is not None:
+            of_sums = [net.sum_bias.detach() for net in nets if net.sum_bias is not None]
+            bias = torch.stack(of_sums).double().numpy()[:, None]  # (M, 1, H)
+            self.floor = -bias.reshape(-1)
+            biases[0] = biases[0] + bias @ self.weights[0]
+        for at, weight in enumerate(self.weights[1:]):
+            biases[at + 1] = biases[at + 1] + biases[at] @ weight
+        self.floors, self.bias = [-bias for bias in biases[:-1]], biases[-1]
 
     @staticmethod
     def takes(members: Sequence[Backbone]) -> bool:
@@ -63,31 +69,32 @@ class StackedMLP:
         return on_cpu and same
 
     def logits(self, X: MultiHot, table: Floats) -> Floats:
-        """(M, N, C) of rows whose features have the embeddings `table` (D, M H).
-
-        WHY threads: sums of float64 run on one processor otherwise; products use all by themselves.
-        """
-        n_threads = torch.get_num_threads() if X.n_rows > _FEW else 1
+        """(M, N, C) of rows whose features have the embeddings `table` (D, M H)."""
         out = np.empty((self.n_members, X.n_rows, self.weights[-1].shape[2]))
-        with ThreadPoolExecutor(n_threads) if n_threads > 1 else nullcontext() as pool:
-            for start in range(0, X.n_rows, _BLOCK):
-                part = slice(start, min(X.n_rows, start + _BLOCK))
-                z = _sum_rows(X, part, table, pool, n_threads)
-                out[:, part] = self.forward(z)
+
+        def predict(start: int) -> None:
+            end = min(X.n_rows, start + _BLOCK)
+            out[:, start:end] = self.forward(_sum_rows(X, start, end, table))
+
+        starts, n_threads = range(0, X.n_rows, _BLOCK), torch.get_num_threads()
+        if n_threads == 1 or len(starts) == 1:
+            for start in starts:
+                predict(start)
+            return out
+        # WHY: sums of float64 run on one processor otherwise.
+        with ThreadPoolExecutor(n_threads) as pool:
+            collections.deque(pool.map(predict, starts), maxlen=0)
         return out
 
     def forward(self, z: Floats) -> Floats:
-        """(M, N, C) logits of rows whose summed embeddings are `z` (N, M H), which is overwritten."""
-        if self.sum_bias is not None:
-            z += self.sum_bias
-            np.maximum(z, 0, out=z)
-        h = z.reshape(len(z), self.n_members, self.width).transpose(1, 0, 2)  # (M, N, H)
-        for at, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            if at:
-                np.maximum(h, 0, out=h)
+        """(M, N, C) logits of rows whose summed embeddings are `z` (N, M H); overwrites them."""
+        if self.floor is not None:
+            np.maximum(z, self.floor, out=z)
+        h = z.reshape(len(z), self.n_members, self.width).transpose(1, 0, 2) @ self.weights[0]
+        for floor, weight in zip(self.floors, self.weights[1:], strict=True):
+            np.maximum(h, floor, out=h)
             h = h @ weight
-            h += bias
-        return h
+        return np.asarray(h + self.bias)
 
 
 def _as_arrays(net: MLP, at: int) -> tuple[Floats, Floats]:
@@ -105,27 +112,17 @@ def _as_arrays(net: MLP, at: int) -> tuple[Floats, Floats]:
     return np.ascontiguousarray(weight.numpy()), bias.numpy().copy()
 
 
-def _sum_rows(
-    X: MultiHot, part: slice, table: Floats, pool: ThreadPoolExecutor | None, n_threads: int
-) -> Floats:
+def _sum_rows(X: MultiHot, start: int, end: int, table: Floats) -> Floats:
     """(n, K) the sums of the features' rows of `table` (D, K), times values, over some rows."""
-    if pool is None:
-        return _sum_some(X, part, table)
-    cuts = np.linspace(part.start, part.stop, n_threads + 1).astype(int)
-    parts = [slice(int(start), int(end)) for start, end in zip(cuts, cuts[1:], strict=False)]
-    return np.concatenate(list(pool.map(lambda some: _sum_some(X, some, table), parts)))
-
-
-def _sum_some(X: MultiHot, part: slice, table: Floats) -> Floats:
-    ends = X.row_ptr[part.start : part.stop + 1]
+    ends = X.row_ptr[start : end + 1]
     first, last = int(ends[0]), int(ends[-1])
     if first == last or not table.shape[1]:
-        return np.zeros((len(ends) - 1, table.shape[1]))
+        return np.zeros((end - start, table.shape[1]))
     values = None if X.values is None else X.values[first:last].astype(np.float64)
     sums = torch.embedding_bag(
         torch.from_numpy(table),
-        torch.from_numpy(X.ids[first:last].astype(np.int64)),
-        torch.from_numpy(ends - first),
+        torch.from_numpy(X.ids[first:last].astype(np.int32)),  # WHY a copy: it may be read-only
+        torch.from_numpy((ends - first).astype(np.int32)),
         mode=0,
         per_sample_weights=None if values is None else torch.from_numpy(values),
         include_last_offset=True,

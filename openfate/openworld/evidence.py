@@ -37,9 +37,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import InputError
-from openfate.growing import Floats, with_room
+from openfate.growing import with_room
 from openfate.table import MultiHot
 
+Floats = NDArray[np.float64]
 # What a model predicts: probabilities of classes, (N, 2) for two of them; the probability of each
 # label; numbers.
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
@@ -862,7 +863,7 @@ Pools = Evidence | JointPools
 
 @dataclass(eq=False)
 class _Sweep:
-    """Sums of votes, the mean of P0 (C,), and the strength that suits them, once it is asked for."""
+    """Sums of votes, the mean of P0 (C,), and the strength that suits them once it is asked for."""
 
     joint: JointEvidence
     sums: JointPools

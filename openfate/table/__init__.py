@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SchemaReport,
         compare,
         enforce,
+        is_simple,
         new_in_row,
     )
     from openfate.table.disk import DiskRows, RowWriter
@@ -67,6 +68,7 @@ __all__ = [
     "cut_table",
     "encode_table",
     "enforce",
+    "is_simple",
     "label_matrix",
     "new_in_row",
     "open_log",

@@ -406,7 +406,8 @@ def new_in_row(
     --------
     >>> import polars as pl
     >>> rows = pl.DataFrame({"job": ["cook", "pilot"]})
-    >>> encoder, later = Encoder(Schema.from_frame(rows)).fit(rows), {"job": "judge", "city": "Rome"}
+    >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+    >>> later = {"job": "judge", "city": "Rome"}
     >>> new_in_row(encoder, later, encoder.look_up(later), Policies(), Schema([]))
     [0, 1]
     >>> new_in_row(encoder, later, encoder.look_up(later), Policies("error"), Schema([]))
@@ -436,15 +437,21 @@ def new_in_row(
             return None
         if (word := policies.of("new_columns", name)) not in ("extrapolate", "ignore"):
             return None
-        if not _is_simple(cell):
+        if not is_simple(cell):
             return None
         if word == "extrapolate" and cell is not None and cell == cell:
             found.append(None if isinstance(cell, float) else len(names) + at)
     return found
 
 
-def _is_simple(cell: Any) -> bool:
-    """Whether a column of this cell would be one of text, truth values, integers or numbers."""
+def is_simple(cell: Any) -> bool:
+    """Whether a column of this cell would be one of text, truth values, integers or numbers.
+
+    Examples
+    --------
+    >>> is_simple("Rome"), is_simple(["Rome"])
+    (True, False)
+    """
     if cell is None or isinstance(cell, bool):
         return True
     if type(cell) is str:

@@ -780,7 +780,9 @@ class _Codec:
         if len(layers) == 1:
             get = layers[0].get
             return [(get(key), value) for key, value in keys]
-        return [(max((l.get(key) for l in layers), default=-1), value) for key, value in keys]
+        return [
+            (max((layer.get(key) for layer in layers), default=-1), value) for key, value in keys
+        ]
 
     def encode(self, table: Table) -> list[_Column]:
         """Give the ids of the field's column; a date's parts are columns of their own."""
@@ -852,9 +854,9 @@ class FieldOf:
         if isinstance(at, slice):
             stop = len(self) if at.stop is None else at.stop
             whole = first if stop <= len(first) else np.concatenate(self.layers)
-            return whole[at]
+            return np.asarray(whole[at])
         if not more:
-            return first[at]
+            return np.asarray(first[at])
         found, start = np.empty(len(at), dtype=np.int32), 0
         for layer in self.layers:
             here = (start <= at) & (at < start + len(layer))

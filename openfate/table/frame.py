@@ -69,7 +69,7 @@ def read_table(frame: Any) -> Table:
     Parameters
     ----------
     frame
-        Any eager frame that narwhals knows; it is not changed.  Or one row, a dict of its cells.  Or
+        Any eager frame that narwhals knows; it is not changed.  Or one row, a dict of its cells, or
         a table, read already.
 
     Returns
@@ -116,7 +116,7 @@ def is_unicode(text: str) -> bool:
 
     Examples
     --------
-    >>> is_unicode("é"), is_unicode("\\ud800")
+    >>> is_unicode("é"), is_unicode(chr(0xD800))
     (True, False)
     """
     return text.isascii() or text.encode(errors="ignore").decode() == text
