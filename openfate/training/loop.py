@@ -176,8 +176,8 @@ class _Run:
     def learn(self, batch: Any) -> Tensor | float:
         """Train on a mini-batch of the next step; its loss."""
         loss = self.engine.learn(batch, self.source.seeds(len(self.history.steps) + 1))
-        # WHY: small tensors that live for an epoch lie between the arrays of its mini-batches, whose
-        # memory could then not be used again.  A GPU would have to wait.
+        # WHY: small tensors that live for an epoch lie between the arrays of its mini-batches,
+        # whose memory could then not be used again.  A GPU would have to wait.
         return loss if isinstance(loss, Tensor) and loss.is_cuda else float(loss)
 
     def _close(self) -> None:
