@@ -95,7 +95,8 @@ def fit(
     exclude = tuple(dict.fromkeys([*settings["exclude"], *preset.exclude, *labels.columns]))
     fields = _fields(kinds or {}, hashed, settings["numeric"], settings["strategy"])
     told = {field.name for field in fields}
-    rows = _TrainingRows(file, labels, where, task, {*exclude, *not_yet})
+    unused = {*exclude, *not_yet} - {settings["time"]}  # it orders rows, a feature or not
+    rows = _TrainingRows(file, labels, where, task, unused)
     settings |= {
         "schema": [*(field for field in preset.fields if field.name not in told), *fields],
         "exclude": exclude,
@@ -233,10 +234,10 @@ class _TrainingRows:
             kept = is_complete(found)
             n_found, n_kept = n_found + len(rows), n_kept + int(kept.sum())
             if kept.any():
-                columns: list[pl.Series] = [*rows.select(used).filter(kept)] if used else []
+                cells = [*rows.select(used).filter(kept)] if used else []
                 if len(used) < len(wanted):
-                    columns += self._convert(found.filter(kept))
-                yield pl.DataFrame(columns).select(wanted)
+                    cells += self._convert(found.filter(kept))
+                yield pl.DataFrame(cells).select(wanted)
         if not n_found:
             raise InputError(f"--where {self._where}: no row of {self._file.path} is so.")
         if not n_kept:

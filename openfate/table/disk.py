@@ -81,8 +81,8 @@ class RowWriter:
             raise _unwritable(folder, error) from None
 
     def _bytes_of(self, name: str) -> int:
-        n = self.n_rows + 1 if name == "row_ptr" else self.nnz
-        return n * _TYPES[name].itemsize
+        n, size = self.n_rows + 1 if name == "row_ptr" else self.nnz, _TYPES[name].itemsize
+        return int(n * size)
 
     def append(self, X: MultiHot) -> None:
         """Write rows; once this returns they survive a kill."""
@@ -221,7 +221,7 @@ class DiskRows(MultiHot):
         found = np.empty(n, _TYPES[name])
         if not n:
             return found
-        size, content = _TYPES[name].itemsize, memoryview(found).cast("B")
+        size, content = _TYPES[name].itemsize, found.data.cast("B")
         with _file(self.folder, name).open("rb", buffering=0) as file:
             for start, begin, end in pieces:
                 part = content[size * begin : size * end]

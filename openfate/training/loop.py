@@ -181,10 +181,14 @@ class _Run:
 
     def learn(self, batches: Iterable[Any]) -> list[Tensor | float]:
         """Train on the mini-batches of the next step; their losses."""
-        losses, seeds = [], self.source.seeds(len(self.history.steps) + 1)
+        losses: list[Tensor | float] = []
+        seeds = self.source.seeds(len(self.history.steps) + 1)
         every = self.source.average_every if self.settings.averaging else 0
         for number, batch in enumerate(batches, 1):
-            losses.append(self.engine.learn(batch, seeds))
+            loss = self.engine.learn(batch, seeds)
+            # WHY: small tensors that live for an epoch lie between the arrays of its mini-batches,
+            # whose memory could then not be used again.  A GPU would have to wait.
+            losses.append(loss if isinstance(loss, Tensor) and loss.is_cuda else float(loss))
             if every and number % every == 0:
                 self.engine.settle()
                 self.mean.add()
