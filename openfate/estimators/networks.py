@@ -206,7 +206,7 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
         per_epoch = -(-n_rows // size)
         in_round = _ROUND if per_epoch >= 2 * _ROUND else per_epoch
         # WHY: rounds of a large table see new rows, so that what they gain comes and goes.
-        patience = max(1, _WAIT // in_round) + min(3, per_epoch // (2 * _ROUND))
+        patience = max(1, _WAIT // in_round) + min(6, per_epoch // (2 * _ROUND))
         # WHY: one of few columns tells what no other does; of many, others tell it as well.
         usual = {"batch_size": size, "cell_dropout": 0.3 * max(0.0, 1 - 8 / max(1, n_fields))}
         usual |= {"lr": 4e-3 * max(1.0, size / 256) ** 0.5}

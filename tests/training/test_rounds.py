@@ -1,4 +1,4 @@
-"""Rounds of an epoch, the mean of weights, and networks side by side that see different features."""
+"""Rounds of an epoch, the mean of weights, and networks side by side that see other features."""
 
 from __future__ import annotations
 
