@@ -531,7 +531,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         0.3 for many columns, 0 for few.
     n_members
         Networks whose predictions are averaged (all but "fate"); those of an "mlp" are trained at
-        once.  None: 4, of more than 10,000 rows 3, of more than 500,000 rows 2.
+        once.  None: 4, of more than 10,000 rows 2.
     weight_decay
         AdamW's (all but "fate").
     n_folds

@@ -205,11 +205,13 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
         size = min(given.get("batch_size", size), n_rows)
         per_epoch = -(-n_rows // size)
         in_round = _ROUND if per_epoch >= 2 * _ROUND else per_epoch
+        # WHY: rounds of a large table see new rows, so that what they gain comes and goes.
+        patience = max(1, _WAIT // in_round) + min(6, per_epoch // (2 * _ROUND))
         # WHY: one of few columns tells what no other does; of many, others tell it as well.
         usual = {"batch_size": size, "cell_dropout": 0.3 * max(0.0, 1 - 8 / max(1, n_fields))}
         usual |= {"lr": 4e-3 * max(1.0, size / 256) ** 0.5}
         usual |= {"epochs": min(30, max(2, -(-_MOST // per_epoch)))}
-        usual |= {"round_size": in_round, "patience": max(1, _WAIT // in_round)}
+        usual |= {"round_size": in_round, "patience": patience}
         if p.dropout is not None:
             usual["cell_dropout"] = p.dropout
         return Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})
@@ -232,7 +234,7 @@ def count_members(p: SimpleNamespace, n_rows: int) -> int:
         return 1
     if p.n_members is not None:
         return int(p.n_members)
-    return 4 if n_rows <= 10_000 else 3 if n_rows <= 500_000 else 2
+    return 4 if n_rows <= 10_000 else 2
 
 
 def grow_members(network: Network, field_of: NDArray[np.integer]) -> list[FATE]:

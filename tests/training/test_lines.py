@@ -88,9 +88,7 @@ def test_training_along_lines_is_what_the_twin_writes_out(activate_sum, told):
     torch.manual_seed(0)
     model = FATE(D, MLP(3, 2, (4,), activate_sum=activate_sum)).double()
     X, y = make_rows()
-    settings = Settings.plain(
-        epochs=3, batch_size=5, lr=0.05, weight_decay=0.1, averaging=False
-    )
+    settings = Settings.plain(epochs=3, batch_size=5, lr=0.05, weight_decay=0.1, averaging=False)
     expected = slow(model, X, y, settings, seed=7)
     train(model, X, y, settings, field_of=FIELDS, is_knot=IS_KNOT if told else None, seed=7)
     for one, other in zip(model.parameters(), expected.parameters(), strict=True):

@@ -277,7 +277,8 @@ def test_a_loss_that_is_not_finite_ends_the_run():
         ),
         (
             lambda: train(make(), source, [0, 1], BASE),
-            "y, sample_weight, field_of, is_knot and shown are of a table: batches hold ids and labels.",
+            "y, sample_weight, field_of, is_knot and shown are of a table: batches hold ids and "
+            "labels.",
         ),
         (
             lambda: replace(BASE, adam="sgd"),
