@@ -132,14 +132,18 @@ class Network:
 
     def ahead(self, X: MultiHot, only: NDArray[np.integer]) -> Network:
         """A network that has observed rows, for some features; it shares the rest with this one."""
-        parts, other = Touched.cut(X), copy.copy(self)
-        other.members = [member.ahead(parts, only) for member in self.members]
-        return other
+        parts = Touched.cut(X)
+        return self._with([member.ahead(parts, only) for member in self.members])
 
     def copy(self) -> Network:
         """A copy with sums of its own."""
+        return self._with([member.copy() for member in self.members])
+
+    def _with(self, members: list[RunningFATE]) -> Network:
+        """The same networks with other sums."""
+        _ = self._stacked  # WHY: a copy has it too, and need not make it anew
         other = copy.copy(self)
-        other.members = [member.copy() for member in self.members]
+        other.members = members
         return other
 
     # ---- bundles -------------------------------------------------------------------------------
