@@ -109,7 +109,8 @@ class Evidence:
     @property
     def mean(self) -> Floats:
         """(C,) pi, the mean prediction over all rows that were added; zero before any."""
-        return self.row_total / self.row_count if self.row_count > 0 else self.row_total
+        # WHY not 0: all rows taken back may leave the last bits of their weights.
+        return self.row_total / self.row_count if self.row_count > 1e-9 else 0 * self.row_total
 
     def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:
         """Rows (n,) and sums of P0 (n, C) of some features; zero for those never met.
