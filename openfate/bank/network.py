@@ -6,6 +6,7 @@ N rows, C outputs.  Predictions are probabilities, or numbers.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import scipy.special
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from openfate.errors import InputError
@@ -92,10 +94,13 @@ class Network:
             z = table.sum(0) if X.values is None else X.values.astype(np.float64) @ table
             logits = self._stacked.forward(z[None])
         else:
-            parts = [
-                self._stacked.logits(part.X, self._embeddings(part.ids, field_of, drop_new))
-                for part in Touched.cut(X)
-            ]
+            # WHY: blocks of rows have a thread each; products that start threads of their own, too
+            # small for them, take ten times as long on a busy machine.
+            with _blas().limit(limits=1, user_api="blas"):
+                parts = [
+                    self._stacked.logits(part.X, self._embeddings(part.ids, field_of, drop_new))
+                    for part in Touched.cut(X)
+                ]
             logits = np.concatenate(parts, axis=1)
         return np.asarray(_finish(logits, self.task, *self.target_scale).mean(0))
 
@@ -132,14 +137,18 @@ class Network:
 
     def ahead(self, X: MultiHot, only: NDArray[np.integer]) -> Network:
         """A network that has observed rows, for some features; it shares the rest with this one."""
-        parts, other = Touched.cut(X), copy.copy(self)
-        other.members = [member.ahead(parts, only) for member in self.members]
-        return other
+        parts = Touched.cut(X)
+        return self._with([member.ahead(parts, only) for member in self.members])
 
     def copy(self) -> Network:
         """A copy with sums of its own."""
+        return self._with([member.copy() for member in self.members])
+
+    def _with(self, members: list[RunningFATE]) -> Network:
+        """The same networks with other sums."""
+        _ = self._stacked  # WHY: a copy has it too, and need not make it anew
         other = copy.copy(self)
-        other.members = [member.copy() for member in self.members]
+        other.members = members
         return other
 
     # ---- bundles -------------------------------------------------------------------------------
@@ -193,6 +202,12 @@ class Network:
             raise InputError("the members of the network have different features, or are none.")
         mean, deviation = settings["target_scale"]
         return cls(members, settings["task"], (float(mean), float(deviation)))
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """The libraries behind numpy's products; they are looked for once."""
+    return ThreadpoolController()
 
 
 def finish(logits: Tensor, task: Task, mean: float, deviation: float) -> Tensor:

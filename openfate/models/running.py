@@ -281,6 +281,9 @@ class RunningFATE:
         H = self.backbone.width
         if not (self.centred and len(ids) and self.extrapolator is not None):
             return self.W.new_zeros(H, dtype=torch.float64), 0.0
+        ids = ids[self._state_of(ids)[0] > 0]
+        if not len(ids):
+            return self.W.new_zeros(H, dtype=torch.float64), 0.0
         W_hat, counts = self._extrapolated(ids, self._own(ids)[:, :H])
         return counts.to(W_hat.dtype) @ W_hat, float(counts.sum())
 

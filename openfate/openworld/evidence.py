@@ -109,7 +109,8 @@ class Evidence:
     @property
     def mean(self) -> Floats:
         """(C,) pi, the mean prediction over all rows that were added; zero before any."""
-        return self.row_total / self.row_count if self.row_count > 0 else self.row_total
+        # WHY not 0: all rows taken back may leave the last bits of their weights.
+        return self.row_total / self.row_count if self.row_count > 1e-9 else 0 * self.row_total
 
     def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:
         """Rows (n,) and sums of P0 (n, C) of some features; zero for those never met.
@@ -732,6 +733,7 @@ class JointEvidence:
         in_full = self.pooling.relative and self.pooling.strength > 0
         self._between = replace(self.pooling, strength=1.0, slope=1.0) if in_full else self.pooling
         self._sample = live.sample  # of earlier rows and then of these too, with P0
+        self._waiting: list[tuple[MultiHot, Floats]] = []  # rows that it has not taken yet
         self._sweeps: list[_Sweep] = []
 
     def sweep(self, parts: Iterable[tuple[MultiHot, Floats]]) -> None:
@@ -742,12 +744,12 @@ class JointEvidence:
         parts
             New features (N, J) and predictions P0 (N, C) of all the rows, in any cut.
         """
-        sums, sample = JointPools(self.live.state), self._sample
+        sums = JointPools(self.live.state)
         for X, P0 in parts:
             sums.add(X, self._predict(X, P0, self._sweeps))
             if not self._sweeps:
-                sample = sample.with_rows(X, P0, sums.task)
-        self._sample = sample
+                self._sampled()  # WHY: one part may wait, or memory would grow with the file
+                self._waiting.append((X, P0))
         mean = (self._sweeps[0].sums if self._sweeps else sums).mean  # of P0
         self._sweeps.append(_Sweep(self, sums, mean, len(self._sweeps)))
 
@@ -755,11 +757,17 @@ class JointEvidence:
         """Settings of a sweep with an absolute strength."""
         if not self._between.relative or self._between.strength == 0:
             return self._between
-        sample = self._sample
+        sample = self._sampled()
         votes = self._predict(sample.X, sample.votes, self._sweeps[: sweep.place])
         # Earlier rows, which come first where keys are equal, are counted with their P0.
         own = self.live.sample.merge(replace(sample, votes=votes)).votes
         return _fix(self._between, sweep.sums, sample, own, sweep.mean)
+
+    def _sampled(self) -> Sample:
+        """The sample of earlier rows and of those that were swept."""
+        while self._waiting:
+            self._sample = self._sample.with_rows(*self._waiting.pop(), self.live.state.task)
+        return self._sample
 
     def votes(self, X: MultiHot, P0: Floats) -> Floats:
         """(N, C) what the rows are counted with in the last sweep's sums."""
