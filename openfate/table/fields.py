@@ -791,6 +791,10 @@ class LogBuckets:
         bucket = np.floor(np.where(numbers > 2, squares, numbers - 2))
         return np.clip(bucket, _LOWEST_LOG, _HIGHEST_LOG - 1).astype(np.int64) - _LOWEST_LOG
 
+    def keys_in(self, number: float) -> RowKeys:
+        """The interval of one number."""
+        return ((int(self.place(np.array([number]))[0]), 1.0),)
+
     def carry(self, numbers: Floats) -> None:
         """No values: an interval is there or not."""
 

@@ -25,6 +25,7 @@ FIELDS = [
     Field("line", "numeric", numeric="linear", n_knots=5),
     Field("bucket", "numeric"),
     Field("value", "numeric", numeric="value"),
+    Field("log", "numeric", numeric="log"),
     Field("job", "categorical"),
     Field("name", "categorical", hashed=True),
     Field("tags", "multivalued"),
