@@ -67,7 +67,7 @@ def fitted(frame, field: Field, **settings) -> Encoder:
         ),
         (
             lambda: Field("age", "numeric", numeric="raw"),
-            'field \'age\': numeric must be "buckets", "value" or "linear", not \'raw\'.',
+            'field \'age\': numeric must be "buckets", "value", "linear" or "log", not \'raw\'.',
         ),
         (
             lambda: Field("job", "categorical", numeric="value"),
