@@ -226,7 +226,8 @@ def _lightgbm(folder: Path, strategy: Strategy, threads: int) -> Score:
     def score() -> tuple[NDArray[np.floating], NDArray[np.integer]]:
         day = pandas.read_csv(folder / "day.csv", dtype=dict.fromkeys(HASHES, "str"))
         y = day.pop("label").to_numpy()
-        return model.predict_proba(day.astype(kinds))[:, 1], y  # new values are missing to it
+        chance: Any = model.predict_proba(day.astype(kinds))  # new values are missing to it
+        return chance[:, 1], y
 
     return score
 
@@ -234,5 +235,13 @@ def _lightgbm(folder: Path, strategy: Strategy, threads: int) -> Score:
 def _fuxictr(folder: Path, strategy: Strategy, threads: int) -> Score:
     from openfate_lab.bench.fuxictr_twin import train_deepfm
 
-    shape = {"width": _WIDTH, "hidden": _HIDDEN, "batch_size": _BATCH, "lr": _RATE, "rare": _RARE}
-    return train_deepfm(folder, NUMBERS, HASHES, **shape)
+    return train_deepfm(
+        folder,
+        NUMBERS,
+        HASHES,
+        width=_WIDTH,
+        hidden=_HIDDEN,
+        batch_size=_BATCH,
+        lr=_RATE,
+        rare=_RARE,
+    )

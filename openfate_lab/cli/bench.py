@@ -51,6 +51,7 @@ def _run(bench: Any, out: Path | None, **given: Any) -> Answer:
     from openfate_lab import bench as benches
 
     benches.check_out(out)
+    run: dict[str, Callable[..., dict[str, Any]]]
     run = {"table": benches.bench_table, "clicks": benches.bench_clicks}
     result = run.get(bench, partial(benches.bench_sides, bench))(**given)
     if out is not None:

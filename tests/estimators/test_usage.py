@@ -169,11 +169,11 @@ def test_a_refit_may_choose_otherwise(rows, known, later, choose):
 def test_embeddings_are_offered_where_a_row_is_one_sum(rows, known, monkeypatch):
     offered = []
 
-    def probe(fit, train, validation, groups, **_):
+    def judge(views, y, groups, **_):
         offered.append("embeddings" in groups)
         return Decision("none", "", {}, [])
 
-    monkeypatch.setattr(fate, "probe", probe)
+    monkeypatch.setattr(fate, "judge", judge)
     for pool in ("sum", "field_linear"):
         FATEClassifier(**QUICK, pool=pool).fit(known, rows["y"])
     assert offered == [True, False]
