@@ -15,7 +15,7 @@ import numpy as np
 import scipy.special
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
 from openfate.errors import InputError
