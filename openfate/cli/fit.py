@@ -95,6 +95,10 @@ def fit(
     exclude = tuple(dict.fromkeys([*settings["exclude"], *preset.exclude, *labels.columns]))
     fields = _fields(kinds or {}, hashed, settings["numeric"], settings["strategy"])
     told = {field.name for field in fields}
+    if settings["time"] in not_yet:
+        raise InputError(
+            f"--time {settings['time']}: --not-yet leaves it out of the training rows."
+        )
     unused = {*exclude, *not_yet} - {settings["time"]}  # it orders rows, a feature or not
     rows = _TrainingRows(file, labels, where, task, unused)
     settings |= {

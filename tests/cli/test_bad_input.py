@@ -29,7 +29,7 @@ from cli.tables import QUICK, digest, process
         (["--target", "rich", "--kinds", "age"], ["--kinds age", "NAME=WORD"]),
         (["--target", "rich", "--kinds", "age=number"], ["'age'", "'number'", "numeric"]),
         (["--target", "rich", "--hidden", "8,x"], ["--hidden 8,x", "64,32"]),
-        (["--target", "rich", "--numeric", "bins"], ["--numeric bins", "linear or log"]),
+        (["--target", "rich", "--numeric", "bins"], ["--numeric bins", "value, linear or log"]),
         (["--target", "rich", "--loss", "log"], ["--loss log", "squared_error"]),
         (["--target", "rich", "--new-columns", "use"], ["new_columns", "extrapolate", "'use'"]),
         (["--target", "rich", "--new-values", "warn,error"], ["--new-values warn,error"]),

@@ -241,7 +241,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["fate", "auto"])
 def test_memory_does_not_grow_with_the_rows(tmp_path, strategy):
-    """A log whose frame takes 1.3 GB, in a fit that takes some hundred MB more than a small one."""
+    """A log whose frame takes 1.5 GB, in a fit that takes at most 450 MB more than a small one."""
     rng, peaks = np.random.default_rng(0), {}
     for name, n_parts in (("small", 1), ("large", 24)):
         (tmp_path / name).mkdir()
@@ -256,5 +256,4 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, strategy):
             [*map(str, words)], capture_output=True, text=True, env=env, check=True
         )
         peaks[name] = int(done.stdout.split()[-1])
-    print(peaks)
-    assert peaks["large"] < peaks["small"] + 300
+    assert peaks["large"] < peaks["small"] + 450

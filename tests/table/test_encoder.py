@@ -492,6 +492,7 @@ def test_the_parts_are_a_header_for_json_and_a_row_for_each_id(apart):
         "edges": {"age": [0.0, 5.0, 10.0]},
         "scales": {"size": [2.0, 1.0]},
         "knots": {},
+        "logs": {},
         "hash_key": b"key".hex(),
         "fitted": True,
     }
@@ -548,11 +549,11 @@ def with_row(header, vocabulary, *row):
     [
         (
             lambda h, v: ({}, v),
-            "the header must hold schema, missing, edges, scales, knots, hash_key, fitted",
+            "the header must hold schema, missing, edges, scales, knots, logs, hash_key, fitted",
         ),
         (
             lambda h, v: (None, v),
-            "the header must hold schema, missing, edges, scales, knots, hash_key, fitted",
+            "the header must hold schema, missing, edges, scales, knots, logs, hash_key, fitted",
         ),
         (lambda h, v: changed(h, v, missing="drop"), "missing or fitted is not what it must be"),
         (lambda h, v: changed(h, v, fitted=1), "missing or fitted is not what it must be"),

@@ -179,7 +179,7 @@ def test_a_schema_knows_its_fields():
     [
         (
             lambda: Schema.from_frame(pl.DataFrame(), numeric="raw"),
-            "numeric='raw' is unknown: choose 'buckets', 'value' or 'linear'.",
+            "numeric='raw' is unknown: choose 'buckets', 'value', 'linear' or 'log'.",
         ),
         (
             lambda: Schema([Field("a", "numeric"), Field("a", "categorical")]),
