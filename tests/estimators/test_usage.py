@@ -52,7 +52,7 @@ def choose(monkeypatch):
         accepted = () if name == "none" else (name,)
         gains, strengths = {name: (1.0, 0.1)}, {name: 0.7}
         decision = Decision(name, "asked for", gains, [], accepted, strengths, 0.9)
-        monkeypatch.setattr(fate, "probe", lambda *_, **__: decision)
+        monkeypatch.setattr(fate, "judge", lambda *_, **__: decision)
 
     return choose
 
