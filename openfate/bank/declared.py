@@ -234,7 +234,7 @@ _MODEL = {
 }
 META = {
     **_MODEL,
-    "format": int,
+    "format": (int, None),  # a file's; the reader asks for one that it knows
     "classes": [(str, bool, int, float)],
     "embeddings": (bool, Between(0, 1e6)),
     "policies": dict,
@@ -249,7 +249,7 @@ META = {
     "n_features_in": (Between(0, 2**31), None),
     "classes_dtype": (str, None),
     "n_rows": (int, None),
-    "numeric": ("buckets", "value", "linear", None),
+    "numeric": ("buckets", "value", "linear", "log", None),
     "metrics": ({str: _any_number}, None),
     "decision": ({"chosen": str, "reason": str}, None),
     "table": (

@@ -43,6 +43,7 @@ def frame(n=120, seed=0):
             "line": numbers[0],
             "bucket": numbers[1],
             "value": pl.Series([None, *numbers[2][1:].tolist()]),
+            "log": rng.integers(-3, 90, n),
             "job": [["cook", "nurse", "2", "true"][k] for k in rng.integers(0, 4, n)],
             "name": [["Ann", "Bo"][k] for k in rng.integers(0, 2, n)],
             "tags": [["a", "b"][: k + 1] for k in rng.integers(0, 2, n)],
@@ -143,6 +144,7 @@ CELLS = {
     "line": st.one_of(numbers, missing, odd),
     "bucket": st.one_of(numbers, missing),
     "value": st.one_of(numbers, missing),
+    "log": st.one_of(numbers, missing),
     "job": st.one_of(texts, missing, odd),
     "name": st.one_of(texts, missing),
     "tags": st.one_of(lists, missing),
@@ -157,7 +159,7 @@ CELLS = {
 SIMPLE = {
     name: st.one_of(some, missing)
     for name, some in [
-        *((name, st.floats(-3, 3)) for name in ("line", "bucket", "value", "pay")),
+        *((name, st.floats(-3, 3)) for name in ("line", "bucket", "value", "log", "pay")),
         *(
             (name, st.sampled_from(["cook", "judge", "Ann", "never", "é", 2]))
             for name in ("job", "name")

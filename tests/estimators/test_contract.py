@@ -397,7 +397,9 @@ def test_how_labels_are_cut_into_calls_does_not_matter(model, rows, later, seen)
     for start in range(0, len(later), 13):
         part = slice(start, start + 13)
         model.observe(later[part], y[part], seen=seen)
-    close(predict(model, later, graph="state"), predict(whole, later, graph="state"))
+    # WHY not closer: predictions round by the rows of a call, and the solver makes more of that.
+    found, wanted = (predict(one, later, graph="state") for one in (model, whole))
+    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-8)
 
 
 def test_wrong_labels_leave_the_state_as_it_was(model, later):

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 from bundle_mutations import corrupt, craft, write
 from row_files import write_rows
@@ -41,6 +42,8 @@ def listen() -> None:
         ):
             _alarms.append(f"{event} {args!r}"[:300])
 
+    # WHY: scikit-learn's boosting asks `lscpu` for the cores, once.
+    joblib.cpu_count(only_physical_cores=True)
     sys.addaudithook(hear)
 
 
