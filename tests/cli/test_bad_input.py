@@ -118,13 +118,13 @@ def test_what_a_crash_left_of_a_first_bundle_is_no_hindrance(tables, fitted, tmp
     torn.mkdir()
     for file in fitted.iterdir():
         if file.name != "meta.json":  # written last
-            (torn / file.name).write_bytes(file.read_bytes()[:-1])
+            (torn / file.name).write_bytes(file.read_bytes())  # each whole: renamed into place
     (torn / ".lock").touch()
     fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--out"]
     openfate(*fit, torn)
     openfate(*fit, tmp_path / "fresh")
     files = [{file.name for file in (tmp_path / name).iterdir()} for name in ("model", "fresh")]
-    assert files[0] - {".lock"} == files[1] - {".lock"}  # names tell contents: nothing torn is left
+    assert files[0] - {".lock"} == files[1] - {".lock"}  # what name and hash prove ours is swept
     told = [openfate("inspect", tmp_path / name, "--json") for name in ("model", "fresh")]
     assert told[0]["fields"] == told[1]["fields"] != []
 
