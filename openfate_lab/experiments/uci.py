@@ -174,8 +174,8 @@ class UCI(TableExperiment):
         n_draws, left_out, unit, reading, reference_folds, cell_dropout, drop_edge,
         drop_edge_directed, async_updates, accumulate_backbone, overwrite_hidden, redraw_validation,
         untrained, epochs, lr, lr_extrapolator, optimizer, weight_decay, beta2, schedule,
-        adam, batch_size, validate_every, patience, checkpoint_every, n_ahead, mixed_precision,
-        engine, loss.
+        adam, batch_size, validate_every, patience, tolerance, round_size, averaging,
+        checkpoint_every, n_ahead, mixed_precision, engine, loss.
     """
 
     settable = Settings
