@@ -70,7 +70,7 @@ class History:
 
 
 class MeanWeights:
-    """A mean of weights in which the last third or so of what was added counts.
+    """A mean of weights in which the last quarter or so of what was added counts.
 
     The k-th addition moves the mean by (eta + 1) / (k + eta): a window that grows with the run.
 
@@ -82,7 +82,7 @@ class MeanWeights:
     ...     _ = nn.init.constant_(model.weight, weight)
     ...     mean.add()
     >>> round(float(mean.state["weight"]), 3)
-    2.727
+    2.8
     """
 
     _ETA = 8

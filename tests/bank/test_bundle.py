@@ -140,12 +140,13 @@ def test_strays_of_a_crash_are_swept_by_the_next_writer_and_nothing_by_a_reader(
     assert not old.exists() and not half.exists() and all(file.exists() for file in mine)
 
 
-def test_a_killed_writer_leaves_the_old_or_the_new_bundle_50_times(tmp_path):
+@pytest.mark.parametrize("n_kills", [10, pytest.param(50, marks=pytest.mark.slow)])
+def test_a_killed_writer_leaves_the_old_or_the_new_bundle(tmp_path, n_kills):
     path = tmp_path / "model"
     write_bundle(make(0, 20_000), path)
     rng = random.Random(0)
     seen = set()
-    for round_ in range(50):
+    for round_ in range(n_kills):
         writer = processes.Process(target=write_for_ever, args=(str(path), 20_000, 1000 * round_))
         writer.start()
         while json.loads((path / "meta.json").read_text())["number"] <= 1000 * round_:
@@ -156,7 +157,7 @@ def test_a_killed_writer_leaves_the_old_or_the_new_bundle_50_times(tmp_path):
         found = numbers(path)
         assert len(found) == 1  # every file is of one and the same version
         seen |= found
-    assert len(seen) == 50
+    assert len(seen) == n_kills
 
 
 def test_readers_never_see_a_torn_bundle(tmp_path):
