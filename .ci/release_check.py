@@ -1,4 +1,4 @@
-"""Is this a release?  Versions agree; the wheel holds the package alone, installs and works.
+"""Is this a release?  Versions agree; the wheel holds both packages alone, installs and works.
 
 `python .ci/release_check.py [PYTHON ...]` builds the wheel and, for each Python (by default those
 of 3.11 to 3.14 that are at hand), installs it without extras in a clean environment and runs a
@@ -19,6 +19,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("openfate", "openfate_lab")
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 
 STORY = """
@@ -124,11 +125,13 @@ def build(folder: Path) -> Path:
 def check_contents(wheel: Path) -> int:
     """The number of files; it ends where one is missing or does not belong into a wheel."""
     names = set(zipfile.ZipFile(wheel).namelist())
-    strays = [n for n in names if not n.startswith("openfate/") and ".dist-info/" not in n]
+    inside = tuple(f"{package}/" for package in PACKAGES)
+    strays = [n for n in names if not n.startswith(inside) and ".dist-info/" not in n]
     strays += [n for n in names if "__pycache__" in n or "/tests/" in n]
     package = {
         path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "openfate").rglob("*")
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     if strays or (missing := package - names):
