@@ -181,5 +181,7 @@ def _labels(column: pl.Series, first: int) -> NDArray[Any]:
 def no_column(argument: str, name: str, known: Iterable[str]) -> InputError:
     """An error that names a column that is not there."""
     names = list(known)
-    hint = suggest(name, names) or f" (columns: {', '.join(names[:20])})"
-    return InputError(f"{argument}={name!r}: there is no such column{hint}.")
+    hint = suggest(name, names)
+    return InputError(
+        f"{argument}={name!r}: there is no such column{hint} (columns: {', '.join(names[:20])})."
+    )

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import openfate
-from openfate.errors import InputError, OpenFATEError
+from openfate.errors import InputError
 from openfate.training import roc_auc
 from openfate_lab.arguments import at_least
+from openfate_lab.bench.apart import run_apart
 from openfate_lab.bench.memory import watch_peak
 from openfate_lab.bench.record import about, megabytes, now, tell
 from openfate_lab.data import write_raw_criteo
@@ -78,7 +77,7 @@ def bench_clicks(
         for side in ("ours", *peers):
             tell(f"clicks: {side}")
             own = python if side == "fuxictr" else None
-            found[side] = _run_apart(side, Path(folder), strategy, count, own)
+            found[side] = run_apart(["clicks-side", side, folder, strategy], count, side, own)
     ours, lines = found["ours"], []
     for peer in peers:
         other = found[peer]
@@ -139,24 +138,6 @@ def write_log(folder: Path, n_rows: int) -> None:
         for number, line in enumerate(lines):
             (train if number < n_train else day).write(line.replace(b"\t", b","))
     raw.unlink()
-
-
-def _run_apart(
-    side: str, folder: Path, strategy: str, threads: int, python: Path | None
-) -> dict[str, Any]:
-    """What a process of its own finds out of a side."""
-    counts = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
-    roots = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, **dict.fromkeys(counts, str(threads))}
-    environment["PYTHONPATH"] = os.pathsep.join(root for root in roots if root)
-    command = [str(python or sys.executable), "-m", "openfate_lab.bench", "clicks-side"]
-    command += [side, str(folder), strategy, "--threads", str(threads)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise OpenFATEError(f"{side} could not be measured: {last}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 # ---- one side ----------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,6 +22,7 @@ import openfate
 from openfate.errors import InputError, OpenFATEError
 from openfate.training import roc_auc
 from openfate_lab.arguments import at_least
+from openfate_lab.bench.apart import run_apart
 from openfate_lab.bench.memory import watch_peak
 from openfate_lab.bench.record import about, megabytes, now, tell
 
@@ -135,7 +134,7 @@ def _compare(name: str, sides: Sequence[str], repeats: int, n_threads: int) -> d
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for _ in range(repeats):  # in turn: a machine that grows busy slows them all down
         for side in sides:
-            found[side].append(_run_apart(name, side, n_threads))
+            found[side].append(run_apart(["side", name, side], n_threads, f"{name}: {side}"))
     best = {side: min(rounds, key=lambda one: one["time"]) for side, rounds in found.items()}
     time = {side: best[side]["time"] if side in best else None for side in get_args(Side)}
     row: dict[str, Any] = {**time, "ratio": None, "n_threads": n_threads}
@@ -154,20 +153,6 @@ def _add_factors(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if plain is not None and row["case"].startswith("one-row-"):
             row["times_one_row"] = float(f"{row['ours'] / plain['ours']:.3g}")
-
-
-def _run_apart(name: str, side: str, n_threads: int) -> dict[str, Any]:
-    """What a process of its own finds out of a side."""
-    counts = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
-    environment = {**os.environ, **dict.fromkeys(counts, str(n_threads))}
-    command = [sys.executable, "-m", "openfate_lab.bench", "side", name, side]
-    command += ["--threads", str(n_threads)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise OpenFATEError(f"{name}: {side} could not be measured: {last}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def describe_table(result: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """`openfate bench table` and `bench clicks`: what their rows hold; sides run in processes apart."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from openfate_lab.bench import command as bench
 pytest.importorskip("pandas", reason="the tables are of pandas")
 
 
-def faked(name, side, n_threads):
+def faked(arguments, n_threads, what):
     """A process that took two seconds of ours, one of the peer."""
+    _, name, side = arguments
     seconds = 2.0 if side == "ours" else 1.0
     scores = {"auc": 0.8, "log_loss": 0.5} if name.startswith("fit") else {}
     return {"time": seconds * (3 if name == "one-row-unseen" else 1), "bytes": 7, "scores": scores}
@@ -21,7 +23,7 @@ def faked(name, side, n_threads):
 
 def test_rows_hold_both_sides_and_how_many_times_ours_is_faster(monkeypatch):
     pytest.importorskip("lightgbm", reason="the peer needs the extra `peers`")
-    monkeypatch.setattr(tables, "_run_apart", faked)
+    monkeypatch.setattr(tables, "run_apart", faked)
     result = tables.bench_table(threads=[1, 2])
     rows = {row["case"]: row for row in result["rows"]}
     assert list(rows) == [
@@ -67,13 +69,14 @@ def test_a_side_prints_its_time_memory_and_scores(monkeypatch, capsys):
 
 
 def test_clicks_compare_seconds_from_the_log_to_the_scored_day(monkeypatch, tmp_path):
-    def side(name, folder, strategy, threads, python):
-        assert (folder / "train.csv").read_text().startswith("label,I1,")
+    def side(arguments, threads, what, python):
+        _, name, folder, _ = arguments
+        assert (Path(folder) / "train.csv").read_text().startswith("label,I1,")
         seconds = {"ours": 2.0, "fuxictr": 8.0, "lightgbm": 4.0}[name]
         scores, parts = {"auc": 0.7, "log_loss": 0.5}, {"train": seconds, "score": 0.0}
         return {"seconds": seconds, "bytes": 5, "scores": scores, "parts": parts}
 
-    monkeypatch.setattr(clicks, "_run_apart", side)
+    monkeypatch.setattr(clicks, "run_apart", side)
     result = clicks.bench_clicks(rows=2000)
     assert [row["ratio"] for row in result["rows"]] == [4.0, 2.0]
     assert [row["peer_name"] for row in result["rows"]] == ["FuxiCTR", "LightGBM"]
