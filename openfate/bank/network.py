@@ -141,7 +141,7 @@ class Network:
         return self._with([member.ahead(parts, only) for member in self.members])
 
     def copy(self) -> Network:
-        """A copy with sums of its own."""
+        """A copy that goes on by itself."""
         return self._with([member.copy() for member in self.members])
 
     def _with(self, members: list[RunningFATE]) -> Network:
@@ -167,14 +167,14 @@ class Network:
         return weights
 
     def state(self) -> Arrays:
-        """Copies of the counts and sums of each member: rows are added to these in place."""
+        """The counts and sums of each member."""
         state: Arrays = {}
         for at, member in enumerate(self.members):
-            state[f"{at}.counts"] = member.sums.counts.copy()
+            state[f"{at}.counts"] = member.sums.counts
             messages = member.sums.messages
             if member.extrapolator is None:  # a bundle has them all the same, as zeros
                 messages = np.zeros((len(messages), member.backbone.width))
-            state[f"{at}.messages"] = messages.copy()
+            state[f"{at}.messages"] = messages
         return state
 
     def settings(self) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def _member(weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Running
     if not good or {counts.dtype, messages.dtype} != {np.dtype(np.float64)}:
         raise InputError(f"sums have the shape {messages.shape} for the width {backbone.width}.")
     heard = messages if extrapolator is not None else messages[:, :0]
-    return RunningFATE(model, Sums(counts.copy(), heard.copy()))
+    return RunningFATE(model, Sums(counts, heard))
 
 
 def _extrapolator(width: int, name: str = "sage", **options: Any) -> GraphSAGE | ContextMap:

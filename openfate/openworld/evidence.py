@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import InputError
-from openfate.growing import with_room
+from openfate.growing import PagedArray
 from openfate.table import MultiHot
 
 Floats = NDArray[np.float64]
@@ -86,10 +86,9 @@ class Evidence:
             raise InputError(f"n_outputs={n_outputs}: a {task} task has {least} or more.")
         self.n_outputs = n_outputs
         self.task: Task = task
-        self.n_features = 0
         self.row_count = 0.0
         self.row_total = np.zeros(n_outputs)
-        self._sums = {name: np.zeros(self._shape(name, 0)) for name in _SUMS}
+        self._sums = {name: PagedArray(np.zeros(self._shape(name, 0))) for name in _SUMS}
 
     def _shape(self, name: str, n_features: int) -> tuple[int, ...]:
         return (n_features,) if name.endswith("count") else (n_features, self.n_outputs)
@@ -97,14 +96,19 @@ class Evidence:
     # ---- looking at it -----------------------------------------------------------------------
 
     @property
+    def n_features(self) -> int:
+        """J."""
+        return len(self._sums["count"])
+
+    @property
     def count(self) -> Floats:
         """(J,) rows of each new feature."""
-        return self._sums["count"][: self.n_features]
+        return self._sums["count"].to_array()
 
     @property
     def total(self) -> Floats:
         """(J, C) the sum of P0 over them."""
-        return self._sums["total"][: self.n_features]
+        return self._sums["total"].to_array()
 
     @property
     def mean(self) -> Floats:
@@ -121,14 +125,7 @@ class Evidence:
         >>> state.at(np.array([7, 0]))[0]
         array([0., 1.])
         """
-        count, total = (self._sums[name] for name in _SUMS)
-        known = ids < self.n_features
-        if known.all():
-            return count[ids], total[ids]
-        there = ids[known]
-        found = np.zeros(len(ids)), np.zeros((len(ids), self.n_outputs))
-        found[0][known], found[1][known] = count[there], total[there]
-        return found
+        return self._sums["count"].take(ids), self._sums["total"].take(ids)
 
     # ---- changing it -------------------------------------------------------------------------
 
@@ -146,11 +143,10 @@ class Evidence:
         array([[3.]])
         """
         P0 = self.check_predictions(P0, X.n_rows)
-        self._grow(X.n_features)
         self._sum("count", X, None, weight)
         self._sum("total", X, P0, weight)
         self.row_count += weight * X.n_rows
-        self.row_total += weight * P0.sum(0)
+        self.row_total = self.row_total + weight * P0.sum(0)
         return self
 
     def remove(self, X: MultiHot, P0: ArrayLike, *, weight: float = 1.0) -> Evidence:
@@ -164,9 +160,9 @@ class Evidence:
         """Let everything so far count less; 1 changes nothing, 0 forgets all."""
         if not 0 <= factor <= 1:
             raise InputError(f"factor={factor}: choose a number from 0 to 1.")
-        for array in (self.row_total, *self._sums.values()):
-            array *= factor
-        self.row_count *= factor
+        for name, sums in self._sums.items():
+            self._sums[name] = PagedArray(factor * sums.to_array())
+        self.row_total, self.row_count = factor * self.row_total, factor * self.row_count
         return self
 
     def merge(self, other: Evidence) -> Evidence:
@@ -176,16 +172,19 @@ class Evidence:
                 f"evidence of a {other.task} task with {other.n_outputs} outputs cannot be merged "
                 f"into that of a {self.task} task with {self.n_outputs}: merge like with like."
             )
-        self._grow(other.n_features)
-        for name, array in self._sums.items():
-            array[: other.n_features] += other._sums[name][: other.n_features]
+        for name, sums in other._sums.items():
+            every = np.arange(len(sums))
+            self._sums[name], rows, places = self._sums[name].open(every, len(sums))
+            rows[places] += sums.to_array()
         self.row_count += other.row_count
-        self.row_total += other.row_total
+        self.row_total = self.row_total + other.row_total
         return self
 
     def copy(self) -> Evidence:
-        """An independent state with the same content."""
-        return Evidence(self.n_outputs, self.task).merge(self)
+        """An independent state with the same content: what it holds is replaced, never changed."""
+        other = copy.copy(self)
+        other._sums = dict(self._sums)
+        return other
 
     # ---- arrays in, arrays out -----------------------------------------------------------------
 
@@ -197,9 +196,8 @@ class Evidence:
         >>> sorted(Evidence(2).to_arrays())[:3]
         ['count', 'row_count', 'row_total']
         """
-        arrays = {name: array[: self.n_features].copy() for name, array in self._sums.items()}
         return {
-            **arrays,
+            **{name: sums.to_array() for name, sums in self._sums.items()},
             "row_count": np.array([self.row_count]),
             "row_total": self.row_total.copy(),
         }
@@ -218,37 +216,30 @@ class Evidence:
             raise InputError(f"a state of evidence lacks the arrays {', '.join(missing)}.")
         given = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
         state = cls(len(given["row_total"]), task)
-        state._grow(len(given["count"]))
-        for name, array in state._sums.items():
-            if given[name].shape != array[: state.n_features].shape:
+        for name in state._sums:
+            wanted = state._shape(name, len(given["count"]))
+            if given[name].shape != wanted:
                 raise InputError(
                     f"the array {name} of a state of evidence has the shape {given[name].shape}, "
-                    f"not {array[: state.n_features].shape}."
+                    f"not {wanted}."
                 )
-            array[: state.n_features] = given[name]
+            state._sums[name] = PagedArray(given[name])
         state.row_count = float(given["row_count"].sum())
         state.row_total = given["row_total"].copy()
         return state
 
     # ---- within --------------------------------------------------------------------------------
 
-    def _grow(self, n_features: int) -> None:
-        """Make room; sums of no rows are zero."""
-        for name, array in self._sums.items():
-            self._sums[name] = with_room(array, self.n_features, n_features)
-        self.n_features = max(self.n_features, n_features)
-
     def _sum(self, name: str, X: MultiHot, values: Floats | None, weight: float) -> None:
         """Add each row's values to all its features; cost by cells, whatever J is."""
-        if not X.nnz:
-            return
+        self._sums[name], sums, places = self._sums[name].open(X.ids, X.n_features)
         each = weight * _edges(X)
         if values is None:
-            np.add.at(self._sums[name], X.ids, each)
+            np.add.at(sums, places, each)
             return
         row = X.row_of
         for c in range(self.n_outputs):
-            np.add.at(self._sums[name][:, c], X.ids, each * values[row, c])
+            np.add.at(sums[:, c], places, each * values[row, c])
 
     def check_predictions(self, P0: ArrayLike, n_rows: int) -> Floats:
         """Give predictions as an array (N, C); refuse what is none."""
