@@ -6,7 +6,7 @@ back to, and stay what it is where making the next one fails half-way.
 
 from __future__ import annotations
 
-import threading
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ class PagedArray:
         self._start = _PAGE * np.arange(1, 1 + _pages_of(self.n_rows))
         self._pool = _Pool(len(self._start), array.shape[1:])
         self._pool.rows[_PAGE : _PAGE + self.n_rows] = array
-        self._pool.rows[_PAGE + self.n_rows : self._pool.n_used * _PAGE] = 0
+        self._pool.rows[_PAGE + self.n_rows : _PAGE * (1 + len(self._start))] = 0
 
     def __len__(self) -> int:
         return self.n_rows
@@ -80,15 +80,12 @@ class PagedArray:
         is_touched = np.zeros(len(later._start), dtype=bool)
         is_touched[ids >> _BITS] = True
         touched = np.flatnonzero(is_touched)
-        first = self._pool.reserve(len(touched))
-        if first is None:  # WHY: twice as large, so that this happens ever less often
+        pages = self._pool.reserve(len(touched))
+        if pages is None:  # WHY: twice as large as it must be, so that this is ever less often
             later._pool = _Pool(len(later._start), self.width)
-            places, touched = slice(1, later._pool.n_used), np.arange(len(later._start))
-        else:
-            places = slice(first, first + len(touched))
-        pages = later._pool.pages[places]
-        np.take(self._pool.pages, later._start[touched] >> _BITS, axis=0, out=pages, mode="clip")
-        later._start[touched] = _PAGE * np.arange(places.start, places.stop)
+            touched, pages = np.arange(len(later._start)), np.arange(1, 1 + len(later._start))
+        later._pool.pages[pages] = self._pool.pages[later._start[touched] >> _BITS]
+        later._start[touched] = _PAGE * pages
         return Opened(later, later._pool.rows, later._places(ids))
 
     def _places(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -112,27 +109,24 @@ class Opened(NamedTuple):
 
 
 class _Pool:
-    """The pages of all versions of an array, one after the other; the first is of zeros.
+    """The pages of all versions of an array; the first is of zeros, the next ones of the array.
 
-    A page is given out once and, where a version that has it was dropped, not again: before the
-    pool is full there is another one, of the pages that a version has.
+    A page is given out once.  Where the pool is full there is another one, with the pages of one
+    version, and this one goes with its last version.
     """
 
     def __init__(self, n_pages: int, width: tuple[int, ...]) -> None:
         self.rows = np.empty((2 * _PAGE * (n_pages + 4), *width))
         self.rows[:_PAGE] = 0
         self.pages = self.rows.reshape(-1, _PAGE, *width)
-        self.n_used = 1 + n_pages
-        self._lock = threading.Lock()  # WHY: copies of a bank, of threads of their own, share it
+        self._free = iter(range(1 + n_pages, len(self.pages)))
 
-    def reserve(self, n_pages: int) -> int | None:
-        """The first of some pages that nobody else has; None where there is no room."""
-        with self._lock:
-            first, last = self.n_used, self.n_used + n_pages
-            if last > len(self.pages):
-                return None
-            self.n_used = last
-            return first
+    def reserve(self, n_pages: int) -> NDArray[np.int64] | None:
+        """(n_pages,) pages that nobody else has; None where there are too few."""
+        # WHY: threads share pools, and each number of an iterator goes to one of them, without a
+        # lock that an interruption could leave behind.
+        pages = list(itertools.islice(self._free, n_pages))
+        return np.array(pages, dtype=np.int64) if len(pages) == n_pages else None
 
 
 def _pages_of(n_rows: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
+from openfate._lazy import ComputesOnce
 from openfate.errors import InputError
 from openfate.models import (
     FATE,
@@ -36,7 +38,7 @@ from openfate.table import MultiHot, Table
 Arrays = dict[str, NDArray[Any]]
 
 
-class Network:
+class Network(ComputesOnce):
     """FATE models of one fit, whose predictions are averaged, with their running sums.
 
     Parameters
@@ -96,7 +98,7 @@ class Network:
         else:
             # WHY: blocks of rows have a thread each; products that start threads of their own, too
             # small for them, take ten times as long on a busy machine.
-            with _blas().limit(limits=1, user_api="blas"):
+            with _ONE_THREAD:
                 parts = [
                     self._stacked.logits(part.X, self._embeddings(part.ids, field_of, drop_new))
                     for part in Touched.cut(X)
@@ -202,6 +204,33 @@ class Network:
             raise InputError("the members of the network have different features, or are none.")
         mean, deviation = settings["target_scale"]
         return cls(members, settings["task"], (float(mean), float(deviation)))
+
+
+class _OneThread:
+    """Keeps numpy's products to one thread as long as anybody is inside.
+
+    WHY: the limit is of the process.  Of callers that each set it and put back what they found, the
+    last one would put back the limit of another.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._n_inside = threading.Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._n_inside:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+            self._n_inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if not self._n_inside:
+                self._limit.restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()
 
 
 @functools.cache

@@ -36,6 +36,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from openfate._lazy import ComputesOnce
 from openfate.errors import InputError
 from openfate.growing import PagedArray
 from openfate.table import MultiHot
@@ -576,7 +577,7 @@ def _sum_at_rows(row: NDArray[np.int64], values: Floats, n_rows: int) -> Floats:
 # ---- what a bank keeps -------------------------------------------------------------------------
 
 
-class LiveEvidence:
+class LiveEvidence(ComputesOnce):
     """Evidence in a stream, and what it says of a row, without keeping the rows.
 
     Parameters

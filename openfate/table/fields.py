@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate._lazy import LazyDict
+from openfate._lazy import ComputesOnce, LazyDict
 from openfate.errors import InputError, suggest
 from openfate.table.frame import (
     Table,
@@ -146,7 +146,7 @@ def _as_pair(numbers: Any) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Lookup:
+class Lookup(ComputesOnce):
     """Which id each of some keys has.
 
     Parameters
@@ -450,7 +450,7 @@ class List(Text):
 
 
 @dataclass(frozen=True, eq=False)
-class Edges:
+class Edges(ComputesOnce):
     """Where the buckets of a numeric field lie; they have equal width."""
 
     state: ClassVar[str] = "edges"
@@ -610,7 +610,7 @@ _ROWS_A_KNOT = 16  # WHY: what fewer rows tell of a knot is noise, as settings' 
 
 
 @dataclass(frozen=True, eq=False)
-class Knots:
+class Knots(ComputesOnce):
     """Where the knots of a numeric field with ``numeric="linear"`` lie: at quantiles.
 
     A number x between the knots a and b has both, the left one with the value 1 - t and the right

@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 import polars as pl
 
+from openfate._lazy import ComputesOnce
 from openfate.errors import InputError, check_choice, suggest
 from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, read_table
@@ -29,7 +30,7 @@ _BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-
 
 
 @dataclass(frozen=True)
-class Schema:
+class Schema(ComputesOnce):
     """The fields of a table, in order, each name once.
 
     Parameters
