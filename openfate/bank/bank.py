@@ -362,6 +362,8 @@ class FeatureBank:
             values = [*values, *([1.0] * len(unseen))]
         table = _NO_COLUMNS
         if isinstance(model, Wrapped) or isinstance(bank.retrained, Wrapped):
+            if not cells:  # a frame of no columns would have no row either
+                return None
             table = read_table(cells)
         X = MultiHot(
             np.array([0, len(ids)]),
