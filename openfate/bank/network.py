@@ -143,6 +143,8 @@ class Network(ComputesOnce):
 
     def observe(self, X: MultiHot, only: NDArray[np.integer] | None = None) -> None:
         """Add rows to the sums of every member, of all features or those whose ids `only` has."""
+        if not self.computes_new:  # nothing would ever ask for the sums
+            return
         parts = Touched.cut(X)
         for member in self.members:
             member.add(parts, X.n_features, only)
@@ -181,12 +183,9 @@ class Network(ComputesOnce):
     def state(self) -> Arrays:
         """The counts and sums of each member."""
         state: Arrays = {}
-        for at, member in enumerate(self.members):
+        for at, member in enumerate(self.members if self.computes_new else ()):
             state[f"{at}.counts"] = member.sums.counts
-            messages = member.sums.messages
-            if member.extrapolator is None:  # a bundle has them all the same, as zeros
-                messages = np.zeros((len(messages), member.backbone.width))
-            state[f"{at}.messages"] = messages
+            state[f"{at}.messages"] = member.sums.messages
         return state
 
     def settings(self) -> dict[str, Any]:
@@ -288,12 +287,13 @@ def _member(weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Running
             centred=bool(settings.get("centred", False)),  # not in bundles from before it
         )
     model.load_state_dict(tensors, assign=True)
+    if extrapolator is None:  # bundles from before it have sums that nothing asks for
+        return RunningFATE(model)
     counts, messages = state["counts"], state["messages"]
     good = messages.shape == (len(counts), backbone.width) and len(counts) >= len(model.W)
     if not good or {counts.dtype, messages.dtype} != {np.dtype(np.float64)}:
         raise InputError(f"sums have the shape {messages.shape} for the width {backbone.width}.")
-    heard = messages if extrapolator is not None else messages[:, :0]
-    return RunningFATE(model, Sums(counts, heard))
+    return RunningFATE(model, Sums(counts, messages))
 
 
 def _extrapolator(width: int, name: str = "sage", **options: Any) -> GraphSAGE | ContextMap:
