@@ -80,12 +80,16 @@ class PagedArray:
         is_touched = np.zeros(len(later._start), dtype=bool)
         is_touched[ids >> _BITS] = True
         touched = np.flatnonzero(is_touched)
-        pages = self._pool.reserve(len(touched))
-        if pages is None:  # WHY: twice as large as it must be, so that this is ever less often
-            later._pool = _Pool(len(later._start), self.width)
-            touched, pages = np.arange(len(later._start)), np.arange(1, 1 + len(later._start))
-        later._pool.pages[pages] = self._pool.pages[later._start[touched] >> _BITS]
-        later._start[touched] = _PAGE * pages
+        old, pages = self._pool.pages, self._pool.reserve(len(touched))
+        if pages is not None:
+            old[pages] = old[later._start[touched] >> _BITS]
+            later._start[touched] = _PAGE * pages
+        else:
+            every = 1 + np.arange(len(later._start))
+            later._pool = _Pool(len(every), self.width)
+            out = later._pool.pages[1 : 1 + len(every)]
+            np.take(old, later._start >> _BITS, axis=0, out=out, mode="clip")
+            later._start = _PAGE * every
         return Opened(later, later._pool.rows, later._places(ids))
 
     def _places(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -116,10 +120,11 @@ class _Pool:
     """
 
     def __init__(self, n_pages: int, width: tuple[int, ...]) -> None:
-        self.rows = np.empty((2 * _PAGE * (n_pages + 4), *width))
+        n_places = 8 + n_pages + n_pages // 2  # WHY: so that a full pool is ever less often
+        self.rows = np.empty((_PAGE * n_places, *width))
         self.rows[:_PAGE] = 0
         self.pages = self.rows.reshape(-1, _PAGE, *width)
-        self._free = iter(range(1 + n_pages, len(self.pages)))
+        self._free = iter(range(1 + n_pages, n_places))
 
     def reserve(self, n_pages: int) -> NDArray[np.int64] | None:
         """(n_pages,) pages that nobody else has; None where there are too few."""

@@ -191,9 +191,10 @@ class Evidence:
         >>> sorted(Evidence(2).to_arrays())[:3]
         ['count', 'row_count', 'row_total']
         """
+        sums = self._sums.to_array()
         return {
-            "count": self.count,
-            "total": self.total,
+            "count": sums[:, 0].copy(),
+            "total": sums[:, 1:].copy(),
             "row_count": np.array([self.row_count]),
             "row_total": self.row_total.copy(),
         }

@@ -821,7 +821,11 @@ class _Codec:
 
     def _encode_few(self, cells: Sequence[RowKeys]) -> list[_Column]:
         """The same, cell by cell."""
-        get, missing, has_values = self.vocabulary.get, self.vocabulary.missing, self.kind.has_values
+        get, missing, has_values = (
+            self.vocabulary.get,
+            self.vocabulary.missing,
+            self.kind.has_values,
+        )
         columns = []
         for part in range(max(1, *map(len, cells)) if cells else 1):
             nothing = missing if part == 0 else -1
