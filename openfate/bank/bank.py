@@ -17,6 +17,7 @@ from __future__ import annotations
 import collections
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
@@ -638,9 +639,17 @@ class FeatureBank:
             if mixture.learn(rows, None if again is None else again[at]):
                 for more in waiting:
                     self._count(more.X.widen(X.n_features), more.P0)
+                mixture.solve(partial(self._move_again, table, encoder))
                 model = None if retrain is None else retrain(part.stop, encoder)
                 retrained = retrained if model is None else model
         self._state = self._state._replace(mixture=mixture, retrained=retrained)
+
+    def _move_again(self, table: Table, encoder: Encoder, rows: Labelled) -> Floats:
+        """(N, C) counted rows, moved by what is known by now; their own votes left out."""
+        embedded = rows.P0
+        if self.embeddings > 0:
+            _, embedded = self.model.predict_both(table, rows.X, encoder.field_at, True)
+        return self._move(self.evidence, self.new_part(rows.X), rows.P0, embedded, rows.P0)
 
     def read_labels(self, y: Any, n_rows: int) -> NDArray[Any]:
         """Labels as `observe` takes them, of those that `fit` took; an unknown class is refused.

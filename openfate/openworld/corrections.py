@@ -27,7 +27,7 @@ from openfate.table import MultiHot
 RIDGES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # from strong to weak: each starts the next
 CLIP = 1e-6  # of probabilities: P0 beyond it would be beyond correction
 _SIDE_RIDGE = 10.0  # of the two columns: a deviation of 0.3, of factors that are about 1
-_BIAS_RIDGE = 1.0
+_BIAS_RIDGE = 10.0  # WHY: of several classes the first labels are few each
 _STEPS = 60  # of L-BFGS, at most
 
 

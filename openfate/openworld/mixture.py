@@ -19,7 +19,7 @@ N rows, G gates, E experts, C outputs, Z logits.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,7 +131,8 @@ class Mixture:
     >>> P0, y = np.full((40, 2), 0.5), np.array([0, 1] * 20)
     >>> labelled = Labelled(rows, P0, P0, y, np.ones(40), np.zeros(40, bool))
     >>> for part in mixture.blocks(40):
-    ...     solved = mixture.learn(labelled.select(np.arange(40)[part]))
+    ...     if mixture.learn(labelled.select(np.arange(40)[part])):
+    ...         mixture.solve()
     >>> mixture.predict(rows, P0, P0)[:2].round(1)
     array([[0.9, 0.1],
            [0.1, 0.9]])
@@ -196,7 +197,7 @@ class Mixture:
         if self.corrections is not None:
             z[1] = z1
             z[2:-2] = limit(self.corrections.move(X, start, z1 - z0), self.task)
-        z[-2:] = z0
+        z[-2:] = start
         if retrained is not None:
             z[-2] = to_logits(retrained, self.task)
             z[-1] = (z[-2] + z[2:-2].mean(0)) / 2
@@ -261,22 +262,35 @@ class Mixture:
 
         Returns
         -------
-            Whether corrections were solved anew, so that the model may be trained again too.
+            Whether labels have grown enough for corrections to be solved anew, by `solve`.
         """
         self._weigh(self._experts(rows.X, rows.P0, rows.moved, retrained), rows)
         self._window = [*self._window, rows]
         self.n_labels += len(rows.y)
-        if self.n_labels < self._due:
-            return False
+        return self.n_labels >= self._due
+
+    def solve(self, move: Callable[[Labelled], Floats] | None = None) -> None:
+        """Solve corrections for the labels so far.
+
+        Parameters
+        ----------
+        move
+            Gives (N, C) predictions of labelled rows, moved by what unlabelled rows have told by
+            now; None: as they were moved when their labels came.  WHY: corrections learn what is
+            missing in what evidence told; what little it told of the first rows is not what it
+            tells of the next ones.
+        """
         self._due = _next(self._due)
         window = Labelled.stack(self._window).arranged(WINDOW)
-        self._window = [replace(window, counted=np.ones(len(window.y), dtype=bool))]
+        window = replace(window, counted=np.ones(len(window.y), dtype=bool))
+        if move is not None:
+            window = replace(window, moved=move(window))
+        self._window = [window]
         z0, z1 = to_logits(window.P0, self.task), to_logits(window.moved, self.task)
         start = z1 if self.trusts_evidence else z0
         self.corrections = Corrections.solve(
             window.X, start, z1 - z0, window.y, window.weight, self.task
         )
-        return True
 
     def uncounted(self) -> list[Labelled]:
         """Labelled rows that wait to be counted as unlabelled ones too, until the next solution.

@@ -59,7 +59,7 @@ def twin(X, z0, e, y, weight, task, ridge):
         else:
             sign = 2 * np.asarray(y).reshape(len(A), -1) - 1
             loss = np.log1p(np.exp(-sign * z)).sum(1)
-        penalty = ridge * (W**2).sum() + 10 * (side**2).sum() + (bias**2).sum()
+        penalty = ridge * (W**2).sum() + 10 * ((side**2).sum() + (bias**2).sum())
         return weight @ loss + penalty / 2
 
     found = scipy.optimize.minimize(
@@ -90,7 +90,7 @@ def test_numbers_are_ridge_regression_of_the_residuals_whatever_their_unit(middl
     residual = y - z0
     error = np.sqrt((residual**2).mean())
     B = np.column_stack([A, (z0 - z0.mean()) / error, e / error, np.ones(n)])
-    penalty = np.diag([3.0] * A.shape[1] + [10.0, 10.0, 1.0])
+    penalty = np.diag([3.0] * A.shape[1] + [10.0, 10.0, 10.0])
     w = np.linalg.solve(B.T @ B + penalty, B.T @ residual / error)
     given = middle + unit * z0, unit * e, middle + unit * y
     solved = Corrections.solve(X, *given, None, "regression", (3.0,))

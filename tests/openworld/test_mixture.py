@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,7 +84,8 @@ def learn(mixture, rows, again=None, cuts=()):
     for call in np.split(np.arange(len(rows.y)), cuts):
         for part in mixture.blocks(len(call)):
             at = call[part]
-            mixture.learn(rows.select(at), None if again is None else again[at])
+            if mixture.learn(rows.select(at), None if again is None else again[at]):
+                mixture.solve()
     return mixture
 
 
@@ -135,7 +137,8 @@ def test_the_bound_holds_for_what_is_served_row_by_row(seed, task, what, trusts)
         P = mixture.predict(row.X, row.P0, row.moved, late)
         served = served + row.weight * row_loss(P, row.y, task)
         ignored = ignored + row.weight * row_loss(row.P0, row.y, task)
-        mixture.learn(row, late)
+        if mixture.learn(row, late):
+            mixture.solve()
     allowed = price(mixture) * math.log(1 / mixture.prior_of_ignoring)
     # Before the first label a mixture that trusts evidence serves that alone.
     first = 14 * price(mixture) if trusts else 0.0
@@ -159,7 +162,8 @@ def test_weights_agree_with_their_slow_twin(task, trusts):
             at = np.arange(60)[part]
             block = rows.select(at)
             shown.append(mixture._experts(block.X, block.P0, block.moved, again[at]))
-            mixture.learn(block, again[at])
+            if mixture.learn(block, again[at]):
+                mixture.solve()
         P = np.concatenate(shown, 1)  # (E, N, C)
         for gate in range(len(mixture.loss)):
 
@@ -255,13 +259,28 @@ def test_corrections_are_solved_when_labels_have_grown_by_a_quarter():
     assert [part.stop for part in mixture.blocks(20)] == [8, 10, 12, 15, 19, 20]
     assert mixture.blocks(0) == []
     rows, _ = stream(0, "binary")
-    assert [mixture.learn(rows.select(np.arange(160)[part])) for part in mixture.blocks(11)] == [
-        True,
-        True,
-        False,
-    ]
+    due = []
+    for part in mixture.blocks(11):
+        due.append(mixture.learn(rows.select(np.arange(160)[part])))
+        if due[-1]:
+            mixture.solve()
+    assert due == [True, True, False]
     assert sum(len(part.y) for part in mixture.uncounted()) == 1  # since the last solution
     assert mixture.blocks(3)[0] == slice(0, 1)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_corrections_are_solved_for_what_evidence_tells_by_now(task):
+    """What it told of the first rows, before it had seen any, is not what it tells of the next."""
+    rows, _ = stream(3, task, "told", n=8)
+    early, late = make(task, trusts=True), make(task, trusts=True)
+    assert early.learn(replace(rows, moved=rows.P0))
+    early.solve(lambda window: rows.arranged(8).moved)
+    assert late.learn(rows)
+    late.solve()
+    assert np.array_equal(early.corrections.W, late.corrections.W)
+    (window,) = early._window  # and stay so, until they are moved again
+    assert np.array_equal(window.moved, rows.arranged(8).moved)
 
 
 @pytest.mark.parametrize("task", TASKS)
