@@ -546,7 +546,7 @@ class FeatureBank:
         seen: bool = False,
         weight: NDArray[np.float64] | None = None,
         retrain: Retrain | None = None,
-        keep: Any = None,
+        keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
         **options: Unpack[Options],
     ) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
@@ -568,7 +568,8 @@ class FeatureBank:
             Trains the model again, as one more way to predict; called whenever labels have grown
             by a quarter.
         keep
-            Joins `kept` where the call succeeds: the rows, for `retrain` of later calls.
+            Gives what is `kept` where the call succeeds, of what was: rows, for `retrain` of later
+            calls.
         options
             exclude, overrides, policies of this call; None: the bank's own.
         """
@@ -585,7 +586,7 @@ class FeatureBank:
                 labels = later.mixture.check(y, X.n_rows)
                 later._learn(table, encoder, X, labels, seen, weight, retrain)
             n_rows = later.n_rows + (0 if seen else X.n_rows)
-            kept = later.kept if keep is None else (*later.kept, keep)
+            kept = later.kept if keep is None else keep(later.kept)
             self._state = later._state._replace(encoder=encoder, n_rows=n_rows, kept=kept)
 
     def count(self, X: MultiHot) -> None:
