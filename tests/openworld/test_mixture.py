@@ -283,11 +283,33 @@ def test_corrections_are_solved_for_what_evidence_tells_by_now(task):
     assert np.array_equal(window.moved, rows.arranged(8).moved)
 
 
+@pytest.mark.parametrize("trusts", [False, True])
+@pytest.mark.parametrize("task", TASKS)
+def test_what_came_since_a_solution_is_corrected_before_the_next(task, trusts):
+    """At fixed counts of labels: how calls cut them, or a bundle between two, does not matter."""
+    rows, again = stream(6, task, "told", n=160)
+    due = learn(make(task, trusts), rows.select(np.arange(100)), again)._due  # the next solution
+    dense = rows.X.to_dense().astype(float)
+    dense[: due - 20, 0] = 0.0  # comes late
+    X = MultiHot.from_entries(*np.nonzero(dense), 160, N_FEATURES)
+    rows, n = replace(rows, X=X).select(np.arange(due - 3)), due - 3
+    whole = learn(make(task, trusts), rows, again)
+    assert 0 in whole.corrections.features
+    assert 0 not in whole._solved.features
+    parts = learn(make(task, trusts), rows.select(np.arange(n - 5)), again)
+    settings = {"trusts_evidence": trusts, "bounds": (-4.0, 4.0)}
+    parts = Mixture.from_arrays(parts.to_arrays(), N_OUTPUTS[task], task, **settings)
+    parts = learn(parts, rows.select(np.arange(n - 5, n)), again[n - 5 :], [2])
+    for name in ("features", "W"):
+        found, wanted = (getattr(m.corrections, name) for m in (parts, whole))
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+    np.testing.assert_allclose(parts.weights, whole.weights, rtol=1e-9)
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_the_solution_does_not_depend_on_the_order_of_labels(task):
     rows, _ = stream(4, task, "told", n=59)
-    mixture = make(task)
-    due = mixture.blocks(59)[-2].stop  # the last solution
+    due = 48  # the last solution
     order = np.random.default_rng(0).permutation(due)
     one, other = (learn(make(task), rows.select(at)) for at in (np.arange(due), order))
     for name in ("features", "W", "side", "bias"):

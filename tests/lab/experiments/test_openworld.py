@@ -219,7 +219,6 @@ def test_late_labels_learn_what_no_training_row_showed():
     assert late["score"] > drop["score"]
 
 
-@pytest.mark.xfail(strict=True, reason="corrections wait until labels have grown by a quarter")
 def test_late_labels_learn_campaigns_that_live_for_120_rows():
     stream = Stream(log(), "logistic", delay=20.0, min_rows=3)
     drop, late = stream.result("drop"), stream.result("late_labels")
