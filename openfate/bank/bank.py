@@ -17,6 +17,7 @@ from __future__ import annotations
 import collections
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
@@ -545,7 +546,7 @@ class FeatureBank:
         seen: bool = False,
         weight: NDArray[np.float64] | None = None,
         retrain: Retrain | None = None,
-        keep: Any = None,
+        keep: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None,
         **options: Unpack[Options],
     ) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
@@ -567,7 +568,8 @@ class FeatureBank:
             Trains the model again, as one more way to predict; called whenever labels have grown
             by a quarter.
         keep
-            Joins `kept` where the call succeeds: the rows, for `retrain` of later calls.
+            Gives what is `kept` where the call succeeds, of what was: rows, for `retrain` of later
+            calls.
         options
             exclude, overrides, policies of this call; None: the bank's own.
         """
@@ -584,7 +586,7 @@ class FeatureBank:
                 labels = later.mixture.check(y, X.n_rows)
                 later._learn(table, encoder, X, labels, seen, weight, retrain)
             n_rows = later.n_rows + (0 if seen else X.n_rows)
-            kept = later.kept if keep is None else (*later.kept, keep)
+            kept = later.kept if keep is None else keep(later.kept)
             self._state = later._state._replace(encoder=encoder, n_rows=n_rows, kept=kept)
 
     def count(self, X: MultiHot) -> None:
@@ -638,9 +640,17 @@ class FeatureBank:
             if mixture.learn(rows, None if again is None else again[at]):
                 for more in waiting:
                     self._count(more.X.widen(X.n_features), more.P0)
+                mixture.solve(partial(self._move_again, table, encoder))
                 model = None if retrain is None else retrain(part.stop, encoder)
                 retrained = retrained if model is None else model
         self._state = self._state._replace(mixture=mixture, retrained=retrained)
+
+    def _move_again(self, table: Table, encoder: Encoder, rows: Labelled) -> Floats:
+        """(N, C) counted rows, moved by what is known by now; their own votes left out."""
+        embedded = rows.P0
+        if self.embeddings > 0:
+            _, embedded = self.model.predict_both(table, rows.X, encoder.field_at, True)
+        return self._move(self.evidence, self.new_part(rows.X), rows.P0, embedded, rows.P0)
 
     def read_labels(self, y: Any, n_rows: int) -> NDArray[Any]:
         """Labels as `observe` takes them, of those that `fit` took; an unknown class is refused.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -34,7 +36,7 @@ from openfate.errors import InputError
 from openfate.estimators.data import no_column
 from openfate.estimators.target import Target, join_classes, join_numbers
 from openfate.estimators.usage import Usage, measure_new_share
-from openfate.openworld import GROWTH, Decision, LiveEvidence, Mixture
+from openfate.openworld import GROWTH, WINDOW, Decision, LiveEvidence, Mixture
 from openfate.table import (
     Encoder,
     MultiHot,
@@ -51,6 +53,9 @@ from openfate.table import (
 _FIRST_RETRAINED, _FIRST_SLOW = 16, 64  # labels, before which training again would be as before
 
 
+Later = tuple[Table, NDArray[Any], NDArray[np.float64] | None]  # rows, labels, weights
+
+
 class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` makes a `FeatureBank`.
 
@@ -59,6 +64,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """
 
     bank_: FeatureBank
+    _training: Any = None  # the rows of `fit`, where they are at hand: not after `load`
     _target_name: tuple[str, ...]
     n_features_in_: int
     feature_names_in_: NDArray[Any]
@@ -250,9 +256,14 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         if labels is not None and refit == "auto":
             options["retrain"] = self._retrain_with(table, labels, weight)
             if options["retrain"] is not None:
-                options["keep"] = kept_rows(table), labels, weight
+                options["keep"] = partial(_keep_newest, part=(kept_rows(table), labels, weight))
         self.bank_.observe(table, labels, **options)
         return self
+
+    @property
+    def _n_labels(self) -> int:
+        """Labels that came after `fit`."""
+        return 0 if self.bank_.mixture is None else self.bank_.mixture.n_labels
 
     def _retrain_with(
         self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
@@ -266,7 +277,13 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         Printable, a small table in a notebook, and ``.to_dict()`` for programs.
         """
         table = self._open(X)
-        return self.bank_.schema_report(table, policies=self._policies)
+        report = self.bank_.schema_report(table, policies=self._policies)
+        if self._training is None and self.bank_.mixture is not None:
+            more = (
+                "The rows of fit are not at hand: labels correct the model without training again."
+            )
+            return replace(report, note=f"{report.note} {more}")
+        return report
 
     def explain(self, X: Any, graph: Graph = "auto", rows: Sequence[int] | None = None) -> Any:
         """Which features pushed each row's prediction; new ones are marked.
@@ -398,6 +415,13 @@ def is_due(n_labels: int, *, slow: bool) -> bool:
         return n_labels >= _FIRST_RETRAINED
     octaves = [math.floor(math.log2(n / _FIRST_SLOW)) for n in (n_labels, n_labels / GROWTH)]
     return octaves[0] >= 0 and octaves[0] > octaves[1]
+
+
+def _keep_newest(kept: tuple[Later, ...], part: Later) -> tuple[Later, ...]:
+    """The last parts, as few as hold as many rows as corrections are solved from."""
+    parts = (*kept, part)
+    n_rows = np.cumsum([each[0].n_rows for each in reversed(parts)])
+    return parts[-1 - int(np.searchsorted(n_rows, WINDOW)) :]
 
 
 def kept_rows(table: Table) -> Table:

@@ -303,7 +303,7 @@ class FATEEstimator(BankEstimator):
             shown = None if weight is None else weight[:n_rows]
             first = _select_rows(table, np.arange(n_rows)), labels[:n_rows], shown
             parts = [*bank.kept, first]
-            if not is_due(sum(part[0].n_rows for part in parts), slow=True):
+            if not is_due(self._n_labels + n_rows, slow=True):
                 return None
             more = [
                 # WHY: what is computed of rows that are kept would be kept with them.
@@ -473,7 +473,6 @@ class FATEEstimator(BankEstimator):
         estimator = cls(**params)._restore(bank)
         empty = MultiHot.from_rows([], bank.n_observed)
         estimator._validation = LabelledRows(empty, Target(bank.task, np.empty(0)))
-        estimator._training = None  # a bundle does not hold them
         return estimator
 
 
@@ -528,7 +527,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         Rows spared to stop early and to probe; none are below 40 rows.
     dropout
         Probability that a cell is dropped in training (all strategies but "fate").  None: up to
-        0.3 for many columns, 0 for few.
+        0.3 for many columns of text, 0.1 of numbers, 0 for few.
     n_members
         Networks whose predictions are averaged (all but "fate"); those of an "mlp" are trained at
         once.  None: 4, of more than 10,000 rows 2.
@@ -786,8 +785,8 @@ def _train(
     """
     models, histories, target = [], [], rows.target
     spared = None if validation is None else (validation.X, validation.target.y, validation.weight)
-    settings = make_settings(p, *_size(rows, field_of))
     lines = Lines.of(rows.X, field_of, is_knot)
+    settings = make_settings(p, *_size(rows, field_of, lines))
     for number in range(count_members(p, rows.X.n_rows) if start is None else len(start)):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + 1000 * number)
@@ -873,13 +872,14 @@ def _train_without(
     """
     p = SimpleNamespace(**{**vars(p), "n_members": 1})
     n_features, every = rows.X.n_features, np.arange(rows.X.n_features)
-    settings = make_settings(p, *_size(rows, field_of))
+    lines = Lines.of(rows.X, field_of)
+    settings = make_settings(p, *_size(rows, field_of, lines))
     per_epoch = -(-rows.X.n_rows // cast("int", settings.batch_size))
     # WHY: as many steps as the networks took, so that no training looks at the validation rows.
     epochs = -(-min(n_batches, _PROBE_STEPS) // per_epoch)
     kept = [np.setdiff1d(every, new) for new in hidden]
     shown = [rows.X.select_features(old) for old in kept]
-    lines, models = Lines.of(rows.X, field_of), []
+    models = []
     for number, X in enumerate(shown):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed + 1000 * number)
@@ -905,9 +905,9 @@ def _train_without(
 # ---- small things ------------------------------------------------------------------------------
 
 
-def _size(rows: LabelledRows, field_of: Fields) -> tuple[int, int]:
-    """Rows and columns."""
-    return rows.X.n_rows, len(np.unique(field_of))
+def _size(rows: LabelledRows, field_of: Fields, lines: Lines | None = None) -> tuple[int, int, int]:
+    """Rows, columns, and those of them that are lines."""
+    return rows.X.n_rows, len(np.unique(field_of)), 0 if lines is None else len(lines.place)
 
 
 def _device(name: str) -> str:

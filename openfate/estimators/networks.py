@@ -36,6 +36,9 @@ _PAPER_BATCH = 8192
 # Mini-batches between two validations, without a better one before training stops, and in all: of
 # a large table two epochs though, of a small one 30 at most.
 _ROUND, _WAIT, _MOST = 48, 60, 1500
+# Epochs of fewer mini-batches are short: there may be more of them, where validation rows tell
+# when to stop, which tables of a few rows do not have.
+_SHORT, _FEW = 16, 40
 
 
 def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
@@ -194,8 +197,8 @@ def _n_fields(field_of: NDArray[np.integer]) -> int:
     return int(field_of.max(initial=0)) + 1
 
 
-def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
-    """How the networks are trained on so many rows of so many columns."""
+def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int, n_lines: int = 0) -> Settings:
+    """How the networks are trained on so many rows of so many columns, some of them lines."""
     given = {name: getattr(p, name) for name in ("epochs", "lr", "patience", "batch_size")}
     given = {name: value for name, value in given.items() if value is not None}
     if p.strategy != "fate":
@@ -207,11 +210,15 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int) -> Settings:
         in_round = _ROUND if per_epoch >= 2 * _ROUND else per_epoch
         # WHY: rounds of a large table see new rows, so that what they gain comes and goes.
         patience = max(1, _WAIT // in_round) + min(6, per_epoch // (2 * _ROUND))
-        # WHY: one of few columns tells what no other does; of many, others tell it as well.
-        usual = {"batch_size": size, "cell_dropout": 0.3 * max(0.0, 1 - 8 / max(1, n_fields))}
-        usual |= {"lr": 4e-3 * max(1.0, size / 256) ** 0.5}
+        usual = {"batch_size": size, "lr": 4e-3 * max(1.0, size / 256) ** 0.5}
         usual |= {"epochs": min(30, max(2, -(-_MOST // per_epoch)))}
         usual |= {"round_size": in_round, "patience": patience}
+        if per_epoch < _SHORT and n_rows >= _FEW:
+            usual |= {"epochs": 100, "patience": 20, "tolerance": 0.0}
+        # WHY: one of few columns tells what no other does; of many, others tell it as well.  Less
+        # for numbers: a dropped one moves a sum by more than the two knots differ in.
+        most = (0.1 * n_lines + 0.3 * (n_fields - n_lines)) / max(1, n_fields)
+        usual |= {"cell_dropout": most * max(0.0, 1 - 8 / max(1, n_fields))}
         if p.dropout is not None:
             usual["cell_dropout"] = p.dropout
         return Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})

@@ -182,7 +182,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
     def _retrain_with(
         self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
     ) -> Retrain | None:
-        training = getattr(self, "_training", None)
+        training = self._training
         base = self._base()
         if training is None or not hasattr(base, "get_params") or not _takes_missing(base):
             return None
@@ -195,7 +195,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             shown = None if weight is None else weight[first]
             parts = [*self.bank_.kept, (_take_rows(table, first), labels[first], shown)]
             slow = encoded.nnz > _SLOW_CELLS
-            if not is_due(sum(part[0].n_rows for part in parts), slow=slow):
+            if not is_due(self._n_labels + n_rows, slow=slow):
                 return None
             tables = [known, *(part[0] for part in parts)]
             # WHY: a model that reads columns by itself was told of those of `fit`, and no others.

@@ -20,7 +20,7 @@ from openfate.openworld.evidence import (
     reference_strength,
     score,
 )
-from openfate.openworld.mixture import EXPERTS, GROWTH, Labelled, Mixture
+from openfate.openworld.mixture import EXPERTS, GROWTH, WINDOW, Labelled, Mixture
 from openfate.openworld.probe import (
     NONE,
     Decision,
@@ -38,6 +38,7 @@ __all__ = [
     "EXPERTS",
     "GROWTH",
     "NONE",
+    "WINDOW",
     "Candidate",
     "Corrections",
     "Decision",

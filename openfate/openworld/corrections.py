@@ -27,8 +27,10 @@ from openfate.table import MultiHot
 RIDGES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # from strong to weak: each starts the next
 CLIP = 1e-6  # of probabilities: P0 beyond it would be beyond correction
 _SIDE_RIDGE = 10.0  # of the two columns: a deviation of 0.3, of factors that are about 1
-_BIAS_RIDGE = 1.0
+_BIAS_RIDGE = 10.0  # WHY: of several classes the first labels are few each
 _STEPS = 60  # of L-BFGS, at most
+_FRESH_STEPS = 6  # for features that came since a solution
+_CURVE = {"regression": 1.0, "multiclass": 0.5}  # of a loss in a logit, at most; else a quarter
 
 
 def to_logits(P: Floats, task: Task) -> Floats:
@@ -162,6 +164,45 @@ class Corrections:
         W, factors, bias = (np.stack(parts) for parts in zip(*found, strict=True))
         bias = unit * bias - factors[:, :1] * middle
         return cls(features.astype(np.int64), unit * W / size[:, None], factors, bias)
+
+    def extend(
+        self,
+        X: MultiHot,
+        z0: Floats,
+        e: Floats,
+        y: NDArray[Any],
+        weight: Floats,
+        task: Task,
+        ridges: tuple[float, ...] = RIDGES,
+    ) -> Corrections:
+        """With weights for features that came after the solution; those it has stay as they are.
+
+        A few steps on the labelled rows that came since, each to the least of a bound of the loss
+        that falls apart into features: they cost by those rows, a solution by all.
+
+        Parameters
+        ----------
+        X, z0, e, y, weight
+            As in `solve`, of the rows that came since.
+        """
+        fresh = np.setdiff1d(X.ids, self.features)
+        if not len(fresh):
+            return self
+        cells = np.flatnonzero(np.isin(X.ids, fresh))
+        places = X.row_of[cells], np.searchsorted(fresh, X.ids[cells])
+        A = scipy.sparse.csr_array((_cells(X)[cells], places), (X.n_rows, len(fresh)))
+        At, shared = A.T.tocsr(), np.abs(A).sum(1)  # (N,) what fresh features of a row share
+        curve = _CURVE.get(task, 0.25) * (np.abs(At) @ (weight * shared))  # (J,)
+        z, target = self.move(X, z0, e), to_targets(y, z0.shape[1], task)
+        W = np.zeros((len(ridges), len(fresh), z0.shape[1]))
+        for w, start, ridge in zip(W, z, ridges, strict=True):
+            for _ in range(_FRESH_STEPS):
+                _, slope = logit_losses(start + A @ w, target, task)
+                w -= (At @ (slope * weight[:, None]) + ridge * w) / (curve + ridge)[:, None]
+        features = np.concatenate([self.features, fresh])
+        order = np.argsort(features)
+        W = np.concatenate([self.W, W], 1)[:, order]
+        return Corrections(features[order], W, self.side, self.bias)
 
     def move(self, X: MultiHot, z0: Floats, e: Floats) -> Floats:
         """(R, N, Z) the logits of rows, corrected; features without labels add nothing."""

@@ -19,7 +19,7 @@ N rows, G gates, E experts, C outputs, Z logits.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +52,8 @@ _PRIOR = {
 }
 _SHARE = 0.003  # of the weights that is spread anew after each row
 _FIRST, GROWTH = 8, 1.25  # labels: solved at 8, 10, 13, 16, ...
+# In between, features that came since are corrected alone: after 8 labels, of many after a share.
+_LEAST, _PART = 8, 64
 _ARRAYS = ("P0", "moved", "y", "weight", "counted")
 _SOLVED = ("features", "W", "side", "bias")
 WINDOW = 100_000  # labelled rows, at most, that corrections are solved from
@@ -131,7 +133,8 @@ class Mixture:
     >>> P0, y = np.full((40, 2), 0.5), np.array([0, 1] * 20)
     >>> labelled = Labelled(rows, P0, P0, y, np.ones(40), np.zeros(40, bool))
     >>> for part in mixture.blocks(40):
-    ...     solved = mixture.learn(labelled.select(np.arange(40)[part]))
+    ...     if mixture.learn(labelled.select(np.arange(40)[part])):
+    ...         mixture.solve()
     >>> mixture.predict(rows, P0, P0)[:2].round(1)
     array([[0.9, 0.1],
            [0.1, 0.9]])
@@ -154,7 +157,8 @@ class Mixture:
         self.n_labels, self._due = 0, _FIRST
         self.loss, self.loss_of_ignoring = np.zeros(n_gates), np.zeros(n_gates)
         self.corrections: Corrections | None = None
-        self._window: list[Labelled] = []
+        self._solved: Corrections | None = None  # without what came since
+        self._window: list[Labelled] = []  # of the solution, if there is one, and since
 
     @property
     def prior_of_ignoring(self) -> float:
@@ -196,7 +200,7 @@ class Mixture:
         if self.corrections is not None:
             z[1] = z1
             z[2:-2] = limit(self.corrections.move(X, start, z1 - z0), self.task)
-        z[-2:] = z0
+        z[-2:] = start
         if retrained is not None:
             z[-2] = to_logits(retrained, self.task)
             z[-1] = (z[-2] + z[2:-2].mean(0)) / 2
@@ -250,7 +254,9 @@ class Mixture:
         """
         cuts, start, count, due = [], 0, self.n_labels, self._due
         while start < n_rows:
-            stop = min(n_rows, start + due - count)
+            last, step = _since(due)
+            extended = last + step * ((count - last) // step + 1)
+            stop = min(n_rows, start + min(due, extended) - count)
             cuts.append(slice(start, stop))
             count += stop - start
             start, due = stop, due if count < due else _next(due)
@@ -261,22 +267,52 @@ class Mixture:
 
         Returns
         -------
-            Whether corrections were solved anew, so that the model may be trained again too.
+            Whether labels have grown enough for corrections to be solved anew, by `solve`.
         """
         self._weigh(self._experts(rows.X, rows.P0, rows.moved, retrained), rows)
         self._window = [*self._window, rows]
         self.n_labels += len(rows.y)
-        if self.n_labels < self._due:
-            return False
+        if self.n_labels >= self._due:
+            return True
+        last, step = _since(self._due)
+        if (self.n_labels - last) % step == 0:
+            self._extend()
+        return False
+
+    def _extend(self) -> None:
+        """Correct what is new since the solution, from the rows of all whole steps since."""
+        if self._solved is None or len(self._window) < 2:
+            return
+        rows, (_, step) = Labelled.stack(self._window[1:]), _since(self._due)
+        rows = rows.select(np.arange(len(rows.y) // step * step))
+        z0, z1 = to_logits(rows.P0, self.task), to_logits(rows.moved, self.task)
+        start = z1 if self.trusts_evidence else z0
+        self.corrections = self._solved.extend(
+            rows.X, start, z1 - z0, rows.y, rows.weight, self.task
+        )
+
+    def solve(self, move: Callable[[Labelled], Floats] | None = None) -> None:
+        """Solve corrections for the labels so far.
+
+        Parameters
+        ----------
+        move
+            Gives (N, C) predictions of labelled rows, moved by what unlabelled rows have told by
+            now; None: as they were moved when their labels came.  WHY: corrections learn what is
+            missing in what evidence told; what little it told of the first rows is not what it
+            tells of the next ones.
+        """
         self._due = _next(self._due)
         window = Labelled.stack(self._window).arranged(WINDOW)
-        self._window = [replace(window, counted=np.ones(len(window.y), dtype=bool))]
+        window = replace(window, counted=np.ones(len(window.y), dtype=bool))
+        if move is not None:
+            window = replace(window, moved=move(window))
+        self._window = [window]
         z0, z1 = to_logits(window.P0, self.task), to_logits(window.moved, self.task)
         start = z1 if self.trusts_evidence else z0
-        self.corrections = Corrections.solve(
+        self.corrections = self._solved = Corrections.solve(
             window.X, start, z1 - z0, window.y, window.weight, self.task
         )
-        return True
 
     def uncounted(self) -> list[Labelled]:
         """Labelled rows that wait to be counted as unlabelled ones too, until the next solution.
@@ -367,8 +403,8 @@ class Mixture:
             arrays["n_features"] = np.array([rows.X.n_features])
             if rows.X.values is not None:
                 arrays["values"] = rows.X.values
-        if self.corrections is not None:
-            arrays |= {f"corrections.{n}": getattr(self.corrections, n) for n in _SOLVED}
+        if self._solved is not None:
+            arrays |= {f"corrections.{n}": getattr(self._solved, n) for n in _SOLVED}
         return arrays
 
     def settings(self) -> dict[str, Any]:
@@ -396,7 +432,11 @@ class Mixture:
                 mixture._window = [rows]
             if "corrections.W" in arrays:
                 solved = (arrays[f"corrections.{name}"] for name in _SOLVED)
-                mixture.corrections = Corrections(*solved)
+                mixture.corrections = mixture._solved = Corrections(*solved)
+                n_since = min(mixture.n_labels - _since(mixture._due)[0], len(rows.y))
+                cut = np.split(np.arange(len(rows.y)), [len(rows.y) - max(0, n_since)])
+                mixture._window = [rows.select(part) for part in cut]
+                mixture._extend()
         except (KeyError, ValueError, IndexError) as error:
             raise InputError(f"a mixture lacks or misshapes an array ({error}).") from None
         return mixture
@@ -404,6 +444,20 @@ class Mixture:
 
 def _next(due: int) -> int:
     return max(due + 1, round(due * GROWTH))
+
+
+def _since(due: int) -> tuple[int, int]:
+    """The count of labels at the solution before the one that is due, and the step from there on.
+
+    Examples
+    --------
+    >>> _since(8), _since(15), _since(3000)
+    ((0, 8), (12, 8), (2688, 42))
+    """
+    last, following = 0, _FIRST
+    while following < due:
+        last, following = following, _next(following)
+    return last, max(_LEAST, last // _PART)
 
 
 def _sigmoid(x: Floats) -> Floats:

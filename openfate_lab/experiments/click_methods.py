@@ -250,7 +250,8 @@ class ClickTrial:
             X, P0, moved, y = self._every_row(before)
             rows = Labelled(X, P0, moved, y, np.ones(len(y)), np.ones(len(y), dtype=bool))
             for block in mixture.blocks(len(y)):
-                mixture.learn(rows.select(np.arange(len(y))[block]))
+                if mixture.learn(rows.select(np.arange(len(y))[block])):
+                    mixture.solve()
             X, P0, moved, _ = self._every_row(part)
             P[part] = mixture.predict(X, P0, moved)
         used = {"pooling": _used(self.unlabelled), "weights": mixture.describe()}

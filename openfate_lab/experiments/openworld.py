@@ -40,8 +40,8 @@ class OpenWorld(TableExperiment):
     observed
         Shares of observed features.
     methods
-        all, or some of: lightgbm_drop, lightgbm_evidence, lightgbm_oracle, the same of catboost and
-        logistic, fate, fate_auto, fate_auto_drop; for logs: drop, evidence,
+        all, or some of: lightgbm_drop, lightgbm_evidence, lightgbm_ceiling, lightgbm_oracle, the
+        same of catboost and logistic, fate, fate_auto, fate_auto_drop; for logs: drop, evidence,
         late_labels, retrain.
     trials
         Seeds 0 .. trials - 1.
@@ -122,7 +122,8 @@ def _gap_lines(gaps: Record) -> Iterator[str]:
     for pooled in gaps["pooled"]:
         spread = f" ± {pooled['std']:.1%}" if pooled["n_trials"] > 1 else ""
         cells = f"{pooled['n_cells']} cells, {pooled['n_trials']} trials"
-        yield f"{pooled['base']}: {pooled['closed']:.1%}{spread} of the gap closed ({cells})"
+        best = f"; the best strength: {pooled['ceiling']:.1%}" if "ceiling" in pooled else ""
+        yield f"{pooled['base']}: {pooled['closed']:.1%}{spread} of the gap closed ({cells}){best}"
     for harm in gaps["harms"]:
         where = f"{harm['dataset']} {harm['observed']:.0%}"
         yield f"harm: {harm['base']} on {where}, {harm['gain']:+.4f}"
@@ -135,8 +136,8 @@ def gap_closed(records: Sequence[Record]) -> Record:
     -------
         "cells": for each base, data set and share the gain over "drop", its paired standard error,
         the gap to "oracle" and the share closed; "pooled": sums over all cells, with the spread
-        over trials; "harms": the cells where the gain is below both -0.003 and minus two standard
-        errors.
+        over trials, and what the best strength of each trial would close; "harms": the cells where
+        the gain is below both -0.003 and minus two standard errors.
     """
     lines = scores(records, METHODS)
     if not lines:
@@ -157,6 +158,10 @@ def gap_closed(records: Sequence[Record]) -> Record:
         cells += own
         if oracle and own:
             pooled.append({"base": base, "n_cells": len(own), **_pool(trials, own)})
+            best = f"{base}_ceiling"
+            if best in trials.columns and not trials[best].has_nulls():
+                gained = trials.select((pl.col(best) - pl.col(drop)).sum() / pl.col("gap").sum())
+                pooled[-1]["ceiling"] = gained.item()
     return {"cells": cells, "pooled": pooled, "harms": [cell for cell in cells if cell["harm"]]}
 
 

@@ -406,6 +406,26 @@ def test_what_cannot_be_learned_from_leaves_everything_as_it_was():
     assert "e" not in clf.bank_.encoder.fields
 
 
+def test_rows_for_training_again_are_the_newest_and_not_ever_more(monkeypatch):
+    monkeypatch.setattr("openfate.estimators.estimator.WINDOW", 60)
+    (train, y), (later, y_later) = shifting(100), shifting(200, 1)
+    clf = OpenWorldClassifier(HistGradientBoostingClassifier(), pooling=Pooling(0.0)).fit(train, y)
+    for start in range(0, 200, 25):
+        part = slice(start, start + 25)
+        clf.observe(later[part], y_later[part])
+        assert sum(rows.n_rows for rows, _, _ in clf.bank_.kept) == min(start + 25, 75)
+    assert np.array_equal(np.concatenate([labels for _, labels, _ in clf.bank_.kept]), y_later[125:])
+
+
+def test_a_report_tells_that_a_loaded_model_is_not_trained_again(tmp_path):
+    train, y = shifting(100)
+    clf = OpenWorldClassifier(HistGradientBoostingClassifier(), pooling=Pooling(0.0)).fit(train, y)
+    clf.save(tmp_path / "model")
+    told = "labels correct the model without training again"
+    assert told not in clf.schema_report(train).note
+    assert told in load(tmp_path / "model").schema_report(train).note
+
+
 def test_a_model_that_cannot_be_trained_again_leaves_the_bank_as_it_was():
     class Fails(HistGradientBoostingClassifier):
         def fit(self, X, y, sample_weight=None):

@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 
 from openfate.openworld import Corrections, to_logits, to_predictions
-from openfate.openworld.corrections import RIDGES, limit
+from openfate.openworld.corrections import RIDGES, limit, logit_losses, to_targets
 from openfate.table import MultiHot
 
 TASKS = ("binary", "multiclass", "multilabel", "regression")
@@ -59,7 +59,7 @@ def twin(X, z0, e, y, weight, task, ridge):
         else:
             sign = 2 * np.asarray(y).reshape(len(A), -1) - 1
             loss = np.log1p(np.exp(-sign * z)).sum(1)
-        penalty = ridge * (W**2).sum() + 10 * (side**2).sum() + (bias**2).sum()
+        penalty = ridge * (W**2).sum() + 10 * ((side**2).sum() + (bias**2).sum())
         return weight @ loss + penalty / 2
 
     found = scipy.optimize.minimize(
@@ -90,7 +90,7 @@ def test_numbers_are_ridge_regression_of_the_residuals_whatever_their_unit(middl
     residual = y - z0
     error = np.sqrt((residual**2).mean())
     B = np.column_stack([A, (z0 - z0.mean()) / error, e / error, np.ones(n)])
-    penalty = np.diag([3.0] * A.shape[1] + [10.0, 10.0, 1.0])
+    penalty = np.diag([3.0] * A.shape[1] + [10.0, 10.0, 10.0])
     w = np.linalg.solve(B.T @ B + penalty, B.T @ residual / error)
     given = middle + unit * z0, unit * e, middle + unit * y
     solved = Corrections.solve(X, *given, None, "regression", (3.0,))
@@ -195,3 +195,48 @@ def test_limited_logits_give_probabilities_off_zero_and_one(task):
     assert P.min() > 3e-7 and P.max() < 1 - 3e-7
     if task != "binary":
         assert np.array_equal(limit(z, task)[1], z[1])
+
+
+# ---- features that came since a solution ---------------------------------------------------------
+
+
+def halves(task):
+    """A solution of some rows without two features, and other rows that have them."""
+    X, z0, e, y = rows(5, task)
+    first, since = np.arange(0, 100), np.arange(100, 200)
+    known = X.select_rows(first).to_dense()[:, :-2]
+    early = MultiHot.from_entries(*np.nonzero(known), 100, X.n_features)
+    solved = Corrections.solve(early, z0[first], e[first], y[first], None, task, (30.0, 1.0))
+    return solved, (X.select_rows(since), z0[since], e[since], y[since], np.ones(100), task)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_fresh_features_approach_the_least_loss_that_old_ones_leave(task, monkeypatch):
+    solved, later = halves(task)
+    X, z0, e, y, *_ = later
+    A, target = X.to_dense()[:, -2:].astype(float), to_targets(y, z0.shape[1], task)
+    base = solved.move(X, z0, e)
+
+    def value(w, at, ridge):
+        w = w.reshape(2, -1)
+        return logit_losses(base[at] + A @ w, target, task)[0].sum() + ridge / 2 * (w * w).sum()
+
+    losses = {}
+    for n_steps in (1, 6, 500):
+        monkeypatch.setattr("openfate.openworld.corrections._FRESH_STEPS", n_steps)
+        W = solved.extend(*later, (30.0, 1.0)).W
+        assert np.array_equal(W[:, :-2], solved.W)
+        losses[n_steps] = [value(W[at, -2:], at, ridge) for at, ridge in enumerate((30.0, 1.0))]
+    for at, ridge in enumerate((30.0, 1.0)):
+        start = np.zeros(2 * z0.shape[1])
+        least = scipy.optimize.minimize(value, start, args=(at, ridge)).fun
+        first, some, last = (losses[n][at] for n in (1, 6, 500))
+        assert value(start, at, ridge) > first >= some >= last >= least - 1e-6
+        assert last == pytest.approx(least, abs=1e-4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_nothing_fresh_changes_nothing(task):
+    solved, (X, *rest) = halves(task)
+    old = MultiHot.from_entries(*np.nonzero(X.to_dense()[:, :-2]), 100, X.n_features)
+    assert solved.extend(old, *rest, (30.0, 1.0)) is solved

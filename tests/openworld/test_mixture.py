@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,7 +84,8 @@ def learn(mixture, rows, again=None, cuts=()):
     for call in np.split(np.arange(len(rows.y)), cuts):
         for part in mixture.blocks(len(call)):
             at = call[part]
-            mixture.learn(rows.select(at), None if again is None else again[at])
+            if mixture.learn(rows.select(at), None if again is None else again[at]):
+                mixture.solve()
     return mixture
 
 
@@ -135,7 +137,8 @@ def test_the_bound_holds_for_what_is_served_row_by_row(seed, task, what, trusts)
         P = mixture.predict(row.X, row.P0, row.moved, late)
         served = served + row.weight * row_loss(P, row.y, task)
         ignored = ignored + row.weight * row_loss(row.P0, row.y, task)
-        mixture.learn(row, late)
+        if mixture.learn(row, late):
+            mixture.solve()
     allowed = price(mixture) * math.log(1 / mixture.prior_of_ignoring)
     # Before the first label a mixture that trusts evidence serves that alone.
     first = 14 * price(mixture) if trusts else 0.0
@@ -159,7 +162,8 @@ def test_weights_agree_with_their_slow_twin(task, trusts):
             at = np.arange(60)[part]
             block = rows.select(at)
             shown.append(mixture._experts(block.X, block.P0, block.moved, again[at]))
-            mixture.learn(block, again[at])
+            if mixture.learn(block, again[at]):
+                mixture.solve()
         P = np.concatenate(shown, 1)  # (E, N, C)
         for gate in range(len(mixture.loss)):
 
@@ -255,20 +259,57 @@ def test_corrections_are_solved_when_labels_have_grown_by_a_quarter():
     assert [part.stop for part in mixture.blocks(20)] == [8, 10, 12, 15, 19, 20]
     assert mixture.blocks(0) == []
     rows, _ = stream(0, "binary")
-    assert [mixture.learn(rows.select(np.arange(160)[part])) for part in mixture.blocks(11)] == [
-        True,
-        True,
-        False,
-    ]
+    due = []
+    for part in mixture.blocks(11):
+        due.append(mixture.learn(rows.select(np.arange(160)[part])))
+        if due[-1]:
+            mixture.solve()
+    assert due == [True, True, False]
     assert sum(len(part.y) for part in mixture.uncounted()) == 1  # since the last solution
     assert mixture.blocks(3)[0] == slice(0, 1)
 
 
 @pytest.mark.parametrize("task", TASKS)
+def test_corrections_are_solved_for_what_evidence_tells_by_now(task):
+    """What it told of the first rows, before it had seen any, is not what it tells of the next."""
+    rows, _ = stream(3, task, "told", n=8)
+    early, late = make(task, trusts=True), make(task, trusts=True)
+    assert early.learn(replace(rows, moved=rows.P0))
+    early.solve(lambda window: rows.arranged(8).moved)
+    assert late.learn(rows)
+    late.solve()
+    assert np.array_equal(early.corrections.W, late.corrections.W)
+    (window,) = early._window  # and stay so, until they are moved again
+    assert np.array_equal(window.moved, rows.arranged(8).moved)
+
+
+@pytest.mark.parametrize("trusts", [False, True])
+@pytest.mark.parametrize("task", TASKS)
+def test_what_came_since_a_solution_is_corrected_before_the_next(task, trusts):
+    """At fixed counts of labels: how calls cut them, or a bundle between two, does not matter."""
+    rows, again = stream(6, task, "told", n=160)
+    due = learn(make(task, trusts), rows.select(np.arange(100)), again)._due  # the next solution
+    dense = rows.X.to_dense().astype(float)
+    dense[: due - 20, 0] = 0.0  # comes late
+    X = MultiHot.from_entries(*np.nonzero(dense), 160, N_FEATURES)
+    rows, n = replace(rows, X=X).select(np.arange(due - 3)), due - 3
+    whole = learn(make(task, trusts), rows, again)
+    assert 0 in whole.corrections.features
+    assert 0 not in whole._solved.features
+    parts = learn(make(task, trusts), rows.select(np.arange(n - 5)), again)
+    settings = {"trusts_evidence": trusts, "bounds": (-4.0, 4.0)}
+    parts = Mixture.from_arrays(parts.to_arrays(), N_OUTPUTS[task], task, **settings)
+    parts = learn(parts, rows.select(np.arange(n - 5, n)), again[n - 5 :], [2])
+    for name in ("features", "W"):
+        found, wanted = (getattr(m.corrections, name) for m in (parts, whole))
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+    np.testing.assert_allclose(parts.weights, whole.weights, rtol=1e-9)
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_the_solution_does_not_depend_on_the_order_of_labels(task):
     rows, _ = stream(4, task, "told", n=59)
-    mixture = make(task)
-    due = mixture.blocks(59)[-2].stop  # the last solution
+    due = 48  # the last solution
     order = np.random.default_rng(0).permutation(due)
     one, other = (learn(make(task), rows.select(at)) for at in (np.arange(due), order))
     for name in ("features", "W", "side", "bias"):

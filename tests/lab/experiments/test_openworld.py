@@ -85,6 +85,21 @@ def test_the_gap_closed_is_summed_over_cells_and_harms_are_named():
     assert [(harm["observed"], harm["harm"]) for harm in gaps["harms"]] == [(0.5, True)]
 
 
+def test_the_ceiling_of_the_best_strength_stands_beside_the_gap():
+    scores = {"lightgbm_drop": 0.5, "lightgbm_evidence": 0.55, "lightgbm_oracle": 0.7}
+    (pooled,) = gap_closed([record(0, 0.3, **scores, lightgbm_ceiling=0.6)])["pooled"]
+    assert pooled["ceiling"] == pytest.approx(0.5)
+    (pooled,) = gap_closed([record(0, 0.3, **scores)])["pooled"]
+    assert "ceiling" not in pooled
+
+
+def test_no_strength_is_among_those_of_the_ceiling(tmp_path):
+    results = run_trial(plan(tmp_path, methods=("logistic_drop", "logistic_ceiling")))["results"]
+    drop, best = (results[f"logistic_{way}"] for way in ("drop", "ceiling"))
+    assert best["score"] >= drop["score"]
+    assert best["test_log_loss"] < drop["test_log_loss"]
+
+
 def test_a_small_or_noisy_loss_is_no_harm():
     small = [record(s, lightgbm_drop=0.5, lightgbm_evidence=0.498, lightgbm_oracle=0.5)
              for s in (0, 1)]  # fmt: skip
@@ -204,7 +219,6 @@ def test_late_labels_learn_what_no_training_row_showed():
     assert late["score"] > drop["score"]
 
 
-@pytest.mark.xfail(strict=True, reason="corrections wait until labels have grown by a quarter")
 def test_late_labels_learn_campaigns_that_live_for_120_rows():
     stream = Stream(log(), "logistic", delay=20.0, min_rows=3)
     drop, late = stream.result("drop"), stream.result("late_labels")
