@@ -211,7 +211,12 @@ class MultiHot(ComputesOnce):
         ends = self.row_ptr[start : end + 1]
         part = slice(int(ends[0]), int(ends[-1]))
         values = None if self.values is None else self.values[part]
-        return MultiHot(ends - ends[0], self.ids[part], self.n_features, values)
+        # WHY unchecked: rows of a table that was checked; there may be very many mini-batches.
+        made = object.__new__(MultiHot)
+        made.__dict__.update(
+            row_ptr=ends - ends[0], ids=self.ids[part], n_features=self.n_features, values=values
+        )
+        return made
 
     def parts(self, n_rows: int = PART_ROWS) -> Iterator[MultiHot]:
         """All rows in order, so many at a time.
