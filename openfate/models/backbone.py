@@ -294,7 +294,7 @@ _of_relu = torch.ops.aten.threshold_backward.default
 
 
 class _MemberLayers(torch.autograd.Function):
-    """The layers of `Members`, from (N, M, H), the bias (M H,) of activated sums and bias, weight, ...
+    """The layers of `Members`, from (N, M, H), the bias (M H,) of activated sums, bias, weight, ...
 
     WHY: one node of autograd that changes tensors in place, a third faster than torch's own.
     """
