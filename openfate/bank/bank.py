@@ -528,12 +528,13 @@ class FeatureBank:
         if not is_new.any():
             nothing = None if X.values is None else X.values[:0]
             return MultiHot.unchecked(np.zeros_like(X.row_ptr), X.ids[:0], n_features, nothing)
-        row_ptr = np.concatenate([[0], np.cumsum(is_new)])[X.row_ptr]
-        ids = X.ids[is_new] - np.int32(self.n_observed)
+        places = np.flatnonzero(is_new)
+        row_ptr = np.searchsorted(places, X.row_ptr)  # the new ones before each row
+        ids = X.ids[places] - np.int32(self.n_observed)
         if X.values is None:
             return MultiHot.unchecked(row_ptr, ids, n_features)
         # WHY: a part of a row counts as such; a number that an edge carries tells no part of one.
-        values = X.values[is_new]
+        values = X.values[places]
         part = (values >= 0) & (values <= 1)
         values = np.where(part, values, np.float32(1))
         return MultiHot.unchecked(row_ptr, ids, n_features, values)
