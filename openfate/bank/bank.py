@@ -320,13 +320,11 @@ class FeatureBank:
         new, votes, evidence = self.new_part(X), None, self.joint or self.evidence
         if evidence is not None:
             if graph != "state" and self.evidence is not None and new.nnz:
-                evidence = JointEvidence(self.evidence, every=graph == "batch")
-                for _ in range(evidence.pooling.n_sweeps):
-                    evidence.sweep([(new, P0)])
+                evidence = self.evidence.join(new, P0, every=graph == "batch")
             votes = evidence.votes(new, P0)
         again = _predict_again(self.retrained, table, X, encoder)
         call = Prediction(encoder, X, model, P0, evidence, votes, again, P0)
-        return call._replace(outputs=self.weigh(call, X, P0, embedded))
+        return call._replace(outputs=self.weigh(call, X, P0, embedded, new=new))
 
     def _run_row(
         self, cells: Mapping[str, Any], graph: Graph, use: bool, **options: Unpack[Options]
@@ -387,6 +385,7 @@ class FeatureBank:
         P0: Floats,
         embedded: Floats,
         at: NDArray[np.intp] | None = None,
+        new: MultiHot | None = None,
     ) -> Floats:
         """Outputs (N, C) of rows of a call: what is known without labels, then what labels say.
 
@@ -396,12 +395,15 @@ class FeatureBank:
             The rows, and the model's predictions without and with embeddings of new features.
         at
             (N,) their places in the call; None: they are its rows.
+        new
+            Their `new_part`, where it is known.
         """
         votes, again = call.votes, call.retrained
         if at is not None:
             votes = None if votes is None else votes[at]
             again = None if again is None else again[at]
-        moved = self._move(call.evidence, self.new_part(X), P0, embedded, votes)
+        new = self.new_part(X) if new is None else new
+        moved = self._move(call.evidence, new, P0, embedded, votes)
         if self.mixture is None:
             return moved
         return self.mixture.predict(X, P0, moved, again)
@@ -526,15 +528,17 @@ class FeatureBank:
         n_features = X.n_features - self.n_observed
         if not is_new.any():
             nothing = None if X.values is None else X.values[:0]
-            return MultiHot(np.zeros_like(X.row_ptr), X.ids[:0], n_features, nothing)
-        row_ptr = np.concatenate([[0], np.cumsum(is_new)])[X.row_ptr]
-        ids = X.ids[is_new] - np.int32(self.n_observed)
+            return MultiHot.unchecked(np.zeros_like(X.row_ptr), X.ids[:0], n_features, nothing)
+        places = np.flatnonzero(is_new)
+        row_ptr = np.searchsorted(places, X.row_ptr)  # the new ones before each row
+        ids = X.ids[places] - np.int32(self.n_observed)
         if X.values is None:
-            return MultiHot(row_ptr, ids, n_features)
+            return MultiHot.unchecked(row_ptr, ids, n_features)
         # WHY: a part of a row counts as such; a number that an edge carries tells no part of one.
-        values = X.values[is_new]
+        values = X.values[places]
         part = (values >= 0) & (values <= 1)
-        return MultiHot(row_ptr, ids, n_features, np.where(part, values, np.float32(1)))
+        values = np.where(part, values, np.float32(1))
+        return MultiHot.unchecked(row_ptr, ids, n_features, values)
 
     # ---- learning without training -------------------------------------------------------------
 

@@ -243,13 +243,13 @@ def touched_features(X: MultiHot) -> tuple[MultiHot, NDArray[np.int32]]:
     """
     if X.n_features > 16 * X.nnz:  # a few rows of a very wide table
         ids, local = np.unique(X.ids, return_inverse=True)
-        return MultiHot(X.row_ptr, local.astype(np.int32), len(ids), X.values), ids
+        return MultiHot.unchecked(X.row_ptr, local.astype(np.int32), len(ids), X.values), ids
     # WHY: a flag for each feature instead of a sort of all ids is ten times as fast.
     touched = np.zeros(X.n_features, dtype=bool)
     touched[X.ids] = True
     new_id = np.cumsum(touched, dtype=np.int32) - np.int32(1)
     ids = np.flatnonzero(touched).astype(np.int32)
-    return MultiHot(X.row_ptr, new_id[X.ids], len(ids), X.values), ids
+    return MultiHot.unchecked(X.row_ptr, new_id[X.ids], len(ids), X.values), ids
 
 
 # ---- the two sums -------------------------------------------------------------------------------

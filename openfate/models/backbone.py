@@ -269,13 +269,10 @@ class Members(Backbone):
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits of rows whose summed embeddings are `z`."""
-        if self.sum_bias is not None:
-            z = (z + self.sum_bias).relu()
-        # WHY contiguous: ReLU and its way back take a hundred times as long on a turned tensor.
-        h = z.view(len(z), self.n_members, -1).transpose(0, 1).contiguous()  # (M, N, H)
         pairs = zip(self.biases, self.weights, strict=True)
         layers = itertools.chain.from_iterable(pairs)
-        out: Tensor = _MemberLayers.apply(h, *layers)  # type: ignore[no-untyped-call]
+        h = z.view(len(z), self.n_members, -1)
+        out: Tensor = _MemberLayers.apply(h, self.sum_bias, *layers)  # type: ignore[no-untyped-call]
         return out.transpose(0, 1)
 
     @torch.no_grad()
@@ -297,14 +294,21 @@ _of_relu = torch.ops.aten.threshold_backward.default
 
 
 class _MemberLayers(torch.autograd.Function):
-    """The layers of `Members`, from (M, N, H) and bias, weight, bias, ...
+    """The layers of `Members`, from (N, M, H), the bias (M H,) of activated sums, bias, weight, ...
 
     WHY: one node of autograd that changes tensors in place, a third faster than torch's own.
     """
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, z: Tensor, sum_bias: Tensor | None, *parameters: Tensor) -> Tensor:
         inputs, last = [], len(parameters) // 2 - 1
+        # WHY contiguous: ReLU and its way back take a hundred times as long on a turned tensor.
+        h, ctx.is_activated = z.transpose(0, 1), sum_bias is not None  # (M, N, H)
+        if sum_bias is None:
+            h = h.contiguous()
+        else:
+            bias = sum_bias.view(len(h), 1, -1)
+            h = torch.add(h, bias, out=z.new_empty(h.shape)).relu_()
         for index in range(last + 1):
             inputs.append(h)
             h = torch.baddbmm(parameters[2 * index], h, parameters[2 * index + 1])
@@ -315,7 +319,7 @@ class _MemberLayers(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad, saved = grads[0].contiguous(), ctx.saved_tensors
         inputs, weights = saved[: len(saved) // 2], saved[len(saved) // 2 :]
         of_parameters: list[Tensor] = []
@@ -325,7 +329,11 @@ class _MemberLayers(torch.autograd.Function):
             of_weight = inputs[index].transpose(1, 2) @ grad
             of_parameters = [grad.sum(1, keepdim=True), of_weight, *of_parameters]
             grad = grad @ weights[index].transpose(1, 2)
-        return grad, *of_parameters
+        of_sums = None
+        if ctx.is_activated:
+            grad = _of_relu(grad, inputs[0], 0)
+            of_sums = grad.sum(1).view(-1)
+        return grad.transpose(0, 1), of_sums, *of_parameters
 
 
 class _PlainLayers(torch.autograd.Function):

@@ -217,7 +217,7 @@ class RunningFATE:
     @property
     def n_observed(self) -> int:
         """D: ids below it have an embedding of their own."""
-        return len(self.W)
+        return self.W.size(0)  # WHY not len: torch asks around first
 
     def observe(self, X: MultiHot, only: NDArray[np.integer] | None = None) -> None:
         """Add rows to the sums, of all features or of those whose ids `only` has.

@@ -621,6 +621,7 @@ class LiveEvidence(ComputesOnce):
         # WHY: here and not when it is needed: a prediction assigns nothing.
         votes, mean = self.sample.votes, self.state.mean
         self.fixed = _fix(self.pooling, self.state, self.sample, votes, mean)
+        self._fixed_in_batch = replace(self.fixed, slope=(self.batch_pooling or self.pooling).slope)
         vars(self).pop("cautious", None)
 
     @cached_property
@@ -630,6 +631,28 @@ class LiveEvidence(ComputesOnce):
         WHY kept: they are measured on thousands of rows, and change with the state alone.
         """
         return _fix(CAUTIOUS, self.state, self.sample, self.sample.votes, self.state.mean)
+
+    def join(self, X: MultiHot, P0: Floats, every: bool) -> LiveEvidence | JointEvidence:
+        """Evidence of rows that are predicted together, see `JointEvidence`.
+
+        WHY not always that: where the rows count for nothing the state says it all, in a tenth of
+        the time for one row.
+        """
+        if not every and self._covers(X):
+            alone = object.__new__(LiveEvidence)
+            vars(alone).update(vars(self), fixed=self._fixed_in_batch)
+            return alone
+        joint = JointEvidence(self, every)
+        for _ in range(joint.pooling.n_sweeps):
+            joint.sweep([(X, P0)])
+        return joint
+
+    def _covers(self, X: MultiHot) -> bool:
+        """Whether earlier rows had each of the new features of rows as often as these, or more."""
+        if X.n_rows == 1:  # which has each feature once
+            return bool((_edges(X) <= self.state.at(X.ids)[0]).all())
+        ids, place = np.unique(X.ids, return_inverse=True)
+        return bool((np.bincount(place, _edges(X)) <= self.state.at(ids)[0]).all())
 
     def votes(self, X: MultiHot, P0: Floats) -> None:
         """What `move` leaves out of the pools: nothing, rows to predict are not in the state."""
@@ -646,9 +669,9 @@ class LiveEvidence(ComputesOnce):
         pooling
             In place of the evidence's own; its strength is fixed.
         """
-        if not X.nnz:
-            return P
         fixed = self.fixed if pooling is None else pooling
+        if not X.nnz or not fixed.strength:
+            return P
         e = weigh(self.state, X, fixed, votes)
         return combine(P, e, self.state.task, fixed.slope)
 

@@ -80,6 +80,26 @@ class MultiHot(ComputesOnce):
 
     # ---- making one ------------------------------------------------------------------------
 
+    @staticmethod
+    def unchecked(
+        row_ptr: NDArray[np.int64],
+        ids: NDArray[np.int32],
+        n_features: int,
+        values: Values | None = None,
+    ) -> MultiHot:
+        """Some cells of rows that were checked.
+
+        WHY: checks take longer than what is done with one row, or with a small mini-batch.
+
+        Examples
+        --------
+        >>> MultiHot.unchecked(np.array([0, 1]), np.array([2], np.int32), 3).n_rows
+        1
+        """
+        made = object.__new__(MultiHot)
+        made.__dict__.update(row_ptr=row_ptr, ids=ids, n_features=n_features, values=values)
+        return made
+
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[int]], n_features: int) -> MultiHot:
         """One sequence of ids for each row; a repeated id counts once."""
@@ -211,7 +231,7 @@ class MultiHot(ComputesOnce):
         ends = self.row_ptr[start : end + 1]
         part = slice(int(ends[0]), int(ends[-1]))
         values = None if self.values is None else self.values[part]
-        return MultiHot(ends - ends[0], self.ids[part], self.n_features, values)
+        return MultiHot.unchecked(ends - ends[0], self.ids[part], self.n_features, values)
 
     def parts(self, n_rows: int = PART_ROWS) -> Iterator[MultiHot]:
         """All rows in order, so many at a time.

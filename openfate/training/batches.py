@@ -176,15 +176,19 @@ class _Sums(torch.autograd.Function):
         ctx: Any, W: Tensor, value: Tensor, ids: Tensor, starts: Tensor, *turned: Tensor
     ) -> Tensor:
         ctx.save_for_backward(value, *turned)
-        return F.embedding_bag(ids, W, starts, mode="sum", per_sample_weights=value)
+        return _bag(W, ids, starts, value)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         value, order, row, starts = ctx.saved_tensors
-        grad = grads[0].contiguous()
-        of_W = F.embedding_bag(row, grad, starts, mode="sum", per_sample_weights=value[order])
+        of_W = _bag(grads[0].contiguous(), row, starts, value[order])
         return of_W, *[None] * 6
+
+
+def _bag(table: Tensor, ids: Tensor, starts: Tensor, value: Tensor) -> Tensor:
+    # WHY: `F.embedding_bag` asks around for as long as it computes.
+    return torch.embedding_bag(table, ids, starts, mode=0, per_sample_weights=value)[0]
 
 
 def _check_shapes(ids: Array, y: Array) -> None:

@@ -224,7 +224,8 @@ class Engine:
             check_observed(int(batch.ids[-1]), len(self.model.W))
             table.touch(batch.ids)
         self._set_rates()
-        self.model.train()
+        if not self.model.training:  # WHY: it asks every layer
+            self.model.train()
         losses = []
         omega.zero_grad()
         if s.accumulate_backbone:  # REFERENCE: T2

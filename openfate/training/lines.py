@@ -100,8 +100,8 @@ class Lines:
         """Sums along each line, of all that come from a knot on or of all up to it."""
         # WHY: a product with a triangle of ones takes half as long as `cumsum`.
         n_lines, K = self.place.shape
-        ones = rows.new_ones(K, K)
-        ones = ones.triu_() if triangle == "upper" else ones.tril_()
+        ones = self._lower.to(rows)
+        ones = ones.T if triangle == "upper" else ones
         knots = rows[: len(self.ids)]
         if self._is_even:
             knots.copy_((ones @ knots.view(n_lines, K, -1)).flatten(0, 1))
@@ -110,6 +110,11 @@ class Lines:
         sums = (ones @ on_lines.view(n_lines, K, -1)).flatten(0, 1)
         knots.copy_(sums.index_select(0, self._filled))
         return rows
+
+    @cached_property
+    def _lower(self) -> Tensor:
+        """(K, K) ones up to the diagonal."""
+        return torch.ones(self.place.size(1), self.place.size(1)).tril_()
 
     @cached_property
     def _filled(self) -> Tensor:

@@ -164,7 +164,7 @@ class RowAdam:
     def _write(self, ids: Tensor, touched: bool) -> None:
         own = self.rows.detach()
         for whole, part in ((self.table, own), (self.m, self.rows_m), (self.v, self.rows_v)):
-            whole.index_copy_(0, ids, part)
+            _put_rows(whole, ids, part)
         if self.mode == "lazy":  # whose rows never miss a step
             return
         self.upto.index_fill_(0, ids, self.t)
@@ -178,9 +178,11 @@ class RowAdam:
         if lines is None:
             _fused([moved], [grad], [m], [v], [self.t], self.lr, self.betas)
             return
-        move = torch.zeros_like(grad)
-        _fused([move], [lines.to_steps_(grad)], [m], [v], [self.t], self.lr, self.betas)
-        moved.add_(lines.to_knots_(move))
+        n = len(lines.ids)
+        move = torch.zeros_like(grad[:n])
+        split = [lines.to_steps_(grad)[:n], grad[n:]], [m[:n], m[n:]], [v[:n], v[n:]]
+        _fused([move, moved[n:]], *split, [self.t, self.t], self.lr, self.betas)
+        moved[:n].add_(lines.to_knots_(move))
 
     def _dense_step(self, grad: Tensor) -> None:
         assert self.ids is not None
@@ -247,6 +249,14 @@ class RowAdam:
             size, decay = size.to(root.dtype)[:, None], decay.to(root.dtype)[:, None]
             terms = size / (root[part, :, None] * decay).add_(self.eps)  # (n, C, steps)
             self.rows[part] -= self.lr * self.rows_m[part] * terms.sum(-1)
+
+
+def _put_rows(whole: Tensor, ids: Tensor, part: Tensor) -> None:
+    """Write the rows `ids` (U,) of a table, each once."""
+    if whole.device.type == "cpu":  # WHY: `index_copy_` goes number by number: three times as long
+        whole.numpy()[ids.numpy()] = part.numpy()
+    else:
+        whole.index_copy_(0, ids, part)
 
 
 class LeanAdam:

@@ -2,6 +2,7 @@
 
 import time
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -475,6 +476,25 @@ def joint_of(live, parts, every=True):
     for _ in range(joint.pooling.n_sweeps):
         joint.sweep(parts)
     return joint
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.7])
+@pytest.mark.parametrize("n_sweeps", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_count_for_nothing_are_moved_as_if_they_were_swept(seed, n_sweeps, strength):
+    """What `join` saves: the sums of rows that earlier rows outnumber in every feature."""
+    X, P0 = stream(seed)
+    batch = Pooling(strength, 3.0, relative=True, slope=0.8, n_sweeps=n_sweeps)
+    live = LiveEvidence(3, pooling=replace(RELATIVE, slope=0.9), batch_pooling=batch)
+    live.observe(X, P0)
+    kinds = set()
+    for rows in (*range(60), np.arange(20), np.arange(60), np.tile(np.arange(3), 30)):
+        some, P = X.select_rows(np.atleast_1d(rows)), P0[np.atleast_1d(rows)]
+        found, joint = live.join(some, P, every=False), joint_of(live, [(some, P)], every=False)
+        kinds.add(type(found))
+        expected = joint.move(P, some, joint.votes(some, P))
+        np.testing.assert_allclose(found.move(P, some, found.votes(some, P)), expected, rtol=1e-12)
+    assert kinds == {LiveEvidence, JointEvidence}
 
 
 @pytest.mark.parametrize("task", ["multiclass", "multilabel", "regression"])
