@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from openfate.errors import InputError, check_choice, check_integer
 from openfate.table.counts import Learned, Mask, Pieces, count
-from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Plain, Value, guess_knots
+from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Plain, Text, Value, guess_knots
 from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
 from openfate.table.schema import Schema, refuse_nameless
@@ -406,6 +406,27 @@ class Encoder:
                 else:
                     unseen.append(name)
         return RowIds(ids, values, unseen)
+
+    def hide(self, cells: Mapping[str, Any]) -> dict[str, Any]:
+        """One row, the cells of hashed fields as hashes: to keep, and to be encoded all the same.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"email": ["ann@a.org", "bob@b.org"]})
+        >>> fields = Schema([Field("email", "categorical", hashed=True)])
+        >>> encoder = Encoder(fields).fit(rows)
+        >>> kept = encoder.hide({"email": "bob@b.org"})
+        >>> "bob" in kept["email"], encoder.look_up(kept) == encoder.look_up({"email": "bob@b.org"})
+        (False, True)
+        """
+        hidden = dict(cells)
+        for field in self.schema:
+            if field.hashed and field.name in hidden:
+                kind = self._codecs[field.name].kind
+                assert isinstance(kind, Text)
+                hidden[field.name] = kind.hide(hidden[field.name])
+        return hidden
 
     def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:
         """Tell what the columns of a frame hold that has no id.
