@@ -286,16 +286,33 @@ class LiveBank:
         _check_servable(FeatureBank.load(bundle, trusted=trusted))
         self.log = open_log(state)  # of the committer
         self._reader = open_log(state, verify=False)  # of the follower
+        self._reader.damage = self.log.damage
         self.refused = 0  # operations that were durable and could not be learned from
         self.trouble: str | None = None  # why the log cannot be followed now
         self.replays = 0
         self._tickets: dict[tuple[int, int], Future[str | None]] = {}
         self._tickets_lock = threading.Lock()
+        self._refusals: dict[tuple[int, int], str] = {}  # the last of them
+        self.position = 0
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._queue: queue.Queue[tuple[Operation, Ticket] | None] = queue.Queue(most_waiting)
         self._on_entry: list[Callable[[Entry, Applied], None]] = []
         self._snapshot_at, self._snapshot_thread = 0, threading.Thread()
+        try:
+            self._start(state, digest, content, replay)
+        except BaseException:
+            self._let_go()
+            raise
+        self._threads = [
+            threading.Thread(target=self._commit_all, name="committer", daemon=True),
+            threading.Thread(target=self._follow, name="follower", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _start(self, state: str, digest: str, content: bytes, replay: bool) -> None:
+        """Take over the state, or begin one."""
         if not self.log.blobs("bundle"):
             self.log.put_blob("bundle", digest, 0, content)
         current = self._current_bundle(*self._rewritten(self.log.head()))
@@ -308,14 +325,7 @@ class LiveBank:
                 )
             self.log.put_blob("bundle", digest, self.log.head() + 1, content)
             self.log.append([{"kind": "bundle", "digest": digest, "from": 0}])
-        self.bundle = digest
         self._rebuild()
-        self._threads = [
-            threading.Thread(target=self._commit_all, name="committer", daemon=True),
-            threading.Thread(target=self._follow, name="follower", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
 
     def __enter__(self) -> LiveBank:
         return self
@@ -340,6 +350,9 @@ class LiveBank:
                 self._keep_snapshot(self.bank.copy(), self.position, self.worth.to_json())
         except (OpenFATEError, OSError) as error:
             self.trouble = str(error)
+        self._let_go()
+
+    def _let_go(self) -> None:
         self.log.close()
         self._reader.close()
 
@@ -418,12 +431,17 @@ class LiveBank:
             if isinstance(answer, RefusedError):
                 ticket.durable.set_exception(answer)
                 continue
+            ticket.durable.set_result(answer)
             if answer.place is None:
                 ticket.applied.set_result(None)
-            else:
-                with self._tickets_lock:
-                    self._tickets[answer.position, answer.place] = ticket.applied
-            ticket.durable.set_result(answer)
+                continue
+            at = (answer.position, answer.place)
+            with self._tickets_lock:
+                is_late = answer.position <= self.position  # the follower was faster
+                if not is_late:
+                    self._tickets[at] = ticket.applied
+            if is_late:
+                ticket.applied.set_result(self._refusals.get(at))
         self._wake.set()
 
     # ---- the follower --------------------------------------------------------------------------
@@ -465,13 +483,17 @@ class LiveBank:
 
     def _settle(self, entry: Entry, done: Applied) -> None:
         """Tell those who wait for an entry that the bank has learned from it."""
-        self.position = entry.position
         self.refused += len(done.refused)
+        for place, why in done.refused.items():
+            self._refusals[entry.position, place] = why
+            if len(self._refusals) > 1000:
+                del self._refusals[next(iter(self._refusals))]
         with self._tickets_lock:
+            self.position = entry.position
             mine = [key for key in self._tickets if key[0] <= entry.position]
             waiting = [(key, self._tickets.pop(key)) for key in mine]
-        for (position, place), applied in waiting:
-            applied.set_result(done.refused.get(place) if position == entry.position else None)
+        for at, applied in waiting:
+            applied.set_result(self._refusals.get(at))
         for call in self._on_entry:
             call(entry, done)
 
@@ -503,15 +525,17 @@ class LiveBank:
         rewriting, void = self._rewritten(head)
         digest = self._current_bundle(rewriting, void)
         bank, position, worth = self._base(rewriting, void, digest)
-        refused, last = 0, Entry(head, 0.0, ())
+        last, done = Entry(head, 0.0, ()), Applied()
+        refused = 0
         for entry in log.stream(max(position, log.first), head):
+            last, done = entry, Applied()
             if not any(entry.position in taken_back for taken_back in void):
-                refused += len(self._apply(bank, entry, worth).refused)
-            last = entry
+                done = self._apply(bank, entry, worth)
+            refused += len(done.refused)
         self.bank, self.worth, self.bundle = bank, worth, digest
         self.replays += 1
-        self.refused = 0
-        self._settle(last, Applied(dict.fromkeys(range(-refused, 0), "")))
+        self.refused = refused - len(done.refused)
+        self._settle(last, done)
 
     def _base(
         self, rewriting: Sequence[Entry], void: Sequence[range], digest: str

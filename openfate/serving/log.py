@@ -520,13 +520,9 @@ class Log:
                 field="to",
                 remedy=f"choose one from {first} to {position - 1}",
             )
-        self._store.execute("DELETE FROM openfate_rows WHERE position > ?", (to,), False)
-        self._store.execute(
-            "UPDATE openfate_rows SET label_position = NULL, label_operation = NULL, "
-            "label_place = NULL WHERE label_position > ?",
-            (to,),
-            False,
-        )
+        # WHY: it may lead to before another rollback, and then what that took back counts again
+        self._store.execute("DELETE FROM openfate_rows", (), False)
+        self._index(self.read(first, to))
 
     def _find(self, ids: Iterable[str]) -> dict[str, tuple[Any, ...]]:
         """Places of rows and of their labels by id, of those that are kept."""
@@ -645,9 +641,14 @@ class Log:
             self._store.execute(
                 "UPDATE openfate_head SET position = ?, first = ?, at = ?", (end, start, at), False
             )
-            for n in range(start + 1, end + 1):
-                self._write(n, good[n].at, good[n].operations)
-            self._index([good[n] for n in range(start + 1, end + 1)])
+            kept = [good[n] for n in range(start + 1, end + 1)]
+            for entry in kept:
+                self._write(entry.position, entry.at, entry.operations)
+                for told in entry.operations:
+                    if told.get("key") is not None:
+                        key = (told["key"], entry.position)
+                        self._store.execute("INSERT INTO openfate_keys VALUES (?, ?)", key, False)
+            self._index(kept)
 
     def _is_whole(self, snapshot: str) -> bool:
         return self.get_blob("snapshot", snapshot) is not None
@@ -659,29 +660,20 @@ class Log:
                 yield entry.position, entry
 
     def _index(self, entries: Sequence[Entry]) -> None:
-        """Fill the tables of keys and of rows from the entries."""
+        """Fill the table of rows from the entries that count."""
         rows: dict[str, tuple[Any, ...]] = {}
         by_place: dict[tuple[int, ...], str] = {}
+        void = voided(entries)
         for entry in entries:
+            if any(entry.position in taken_back for taken_back in void):
+                continue
             for number, told in enumerate(entry.operations):
-                kind, here = told["kind"], (entry.position, number)
-                if told.get("key") is not None:
-                    self._store.execute(
-                        "INSERT INTO openfate_keys VALUES (?, ?)", (told["key"], here[0]), False
-                    )
-                if kind == "rollback":
-                    to = told["to"]
-                    rows = {name: row for name, row in rows.items() if row[0] <= to}
-                    none = (None, None, None)
-                    rows = {
-                        name: row[:3] + (none if row[3] is None or row[3] > to else row[3:])
-                        for name, row in rows.items()
-                    }
+                here = (entry.position, number)
                 for at, name in enumerate(told.get("ids", ())):
                     if name is not None:
-                        label = (*here, at) if kind == "labelled" else (None, None, None)
-                        rows[name] = (*here, at, *label)
-                        by_place[*here, at] = name
+                        is_labelled = told["kind"] == "labelled"
+                        label = (*here, at) if is_labelled else (None, None, None)
+                        rows[name], by_place[*here, at] = (*here, at, *label), name
                 for at, place in enumerate(told.get("places", ())):
                     name = None if place is None else by_place.get(tuple(place))
                     if name in rows:
