@@ -235,17 +235,23 @@ class FeatureBank:
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
         check_choice("new_features", new_features, ("use", "drop"))
-        return self.run(rows, graph, use=new_features == "use", **options).outputs
+        return self.answer(rows, graph, use=new_features == "use", **options).outputs
+
+    def answer(
+        self, rows: Any, graph: Graph, *, use: bool = True, **options: Unpack[Options]
+    ) -> Prediction:
+        """As `run`; one row, a dict of its cells, takes no frame where look-ups do."""
+        if isinstance(rows, Mapping):
+            call = self._run_row(rows, graph, use, **options)
+            if call is not None:
+                return call
+        return self.run(rows, graph, use=use, **options)
 
     def run(
         self, rows: Any, graph: Graph, *, use: bool = True, **options: Unpack[Options]
     ) -> Prediction:
         """Predict rows as `predict` does, and tell from what; new features are used or dropped."""
         check_choice("graph", graph, ("auto", "state", "batch"))
-        if isinstance(rows, Mapping):
-            call = self._run_row(rows, graph, use, **options)
-            if call is not None:
-                return call
         if not use:
             graph, options["policies"] = "state", _SILENT
         with self.lock:
@@ -282,6 +288,7 @@ class FeatureBank:
         What is left to a frame: what a policy warns of or refuses, columns that are declared to
         come, and cells that `Encoder.look_up` does not take.
         """
+        check_choice("graph", graph, ("auto", "state", "batch"))
         policies = _SILENT if not use else options.get("policies") or self.policies
         overrides, unused = options.get("overrides"), options.get("exclude")
         overrides = self.overrides if overrides is None else overrides
