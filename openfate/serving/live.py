@@ -175,6 +175,9 @@ def quiet(policies: Policies) -> Policies:
             return {name: word(one, instead) for name, one in policy.items()}
         return instead if policy == "warn" else policy
 
+    words = (policies.new_columns, policies.new_values, policies.missing_columns)
+    if all(isinstance(one, str) and one != "warn" for one in words):
+        return policies
     return Policies(
         word(policies.new_columns, "extrapolate"),
         word(policies.new_values, "extrapolate"),

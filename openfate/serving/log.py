@@ -338,7 +338,9 @@ class Log:
             )
         return found == [(tried.checksum,)]
 
-    def _append(self, operations: Sequence[Operation], tried: _Tried) -> list[Receipt | RefusedError]:
+    def _append(
+        self, operations: Sequence[Operation], tried: _Tried
+    ) -> list[Receipt | RefusedError]:
         operations = [copy.deepcopy(operation) for operation in operations]
         with self._lock, self._store.writing():
             position, last, _ = self._head()

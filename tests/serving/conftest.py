@@ -22,7 +22,10 @@ def shop(n, seed=0, campaigns=("autumn", "winter")):
     def hint(values):
         half = len(values) // 2
         shown = np.where(rng.random(n) < 0.5, rng.integers(0, 2, n), bought)
-        return [values[kind * half + at] for kind, at in zip(shown, rng.integers(0, half, n))]
+        return [
+            values[kind * half + at]
+            for kind, at in zip(shown, rng.integers(0, half, n), strict=True)
+        ]
 
     rows = pl.DataFrame(
         {

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from serving.conftest import shop
 
 from openfate import FATEClassifier, FeatureBank
 from openfate.errors import DataFileError
 from openfate.serving import BusyError, LiveBank, RefusedError
+from serving.conftest import shop
 
 
 def submit(live, kind, **told):
@@ -106,7 +106,11 @@ class Story:
             self.n_ids += len(rows)
             labels = None if kind == "observe" else [n % 2 for n in range(len(rows))]
             submit(
-                self.live, kind, rows=rows, ids=ids, **({} if labels is None else {"labels": labels})
+                self.live,
+                kind,
+                rows=rows,
+                ids=ids,
+                **({} if labels is None else {"labels": labels}),
             )
             self.log.append((kind, ids, rows, labels))
         elif kind == "label":
