@@ -7,8 +7,8 @@
     list[T]                     --name A --name B
     Mapping[str, T]             --names A=1,B=2, repeatable; with str: a WORD for all others too
 
-``T | None`` is as T.  A positional parameter without a default, or with None for one, is an argument
-without a flag.
+``T | None`` is as T.  A positional parameter without a default, or with None for one, is an
+argument without a flag.
 """
 
 from __future__ import annotations

@@ -225,8 +225,8 @@ class Service:
         if told.get("revise", False) not in (False, True):
             refuse("revise is no truth value", "revise", "give true or false")
         revise = {"revise": True} if told.get("revise") else {}
-        operation = {"kind": "label", "ids": ids, "labels": labels, **revise}
-        return await self._submit(request, operation)
+        told = {"kind": "label", "ids": ids, "labels": labels, **revise}
+        return await self._submit(request, told)
 
     async def _take_rows(
         self, request: Request, operation: Operation, rows: list[dict[str, Any]]
@@ -252,7 +252,7 @@ class Service:
         told = read_json(await read_body(request, self.limits.body_bytes))
         check_fields(told, ("to", "at"))
         to, at = told.get("to"), told.get("at")
-        if type(at) in (int, float) and to is None and abs(at) < 1e15:
+        if isinstance(at, int | float) and to is None and abs(at) < 1e15:
             to = await asyncio.to_thread(self.live.log.moment, float(at))
         if type(to) is not int or abs(to) >= 1 << 62:
             refuse("there is no moment", "to", 'give "to", a position, or "at", seconds since 1970')
@@ -418,7 +418,8 @@ class Service:
         kind = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
         content = (files("openfate.serving") / "page" / name).read_bytes()
         headers = {
-            "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src data:",
+            "content-security-policy": "default-src 'self'; img-src data:; "
+            "style-src 'self' 'unsafe-inline'",
             "x-content-type-options": "nosniff",
             "referrer-policy": "no-referrer",
         }

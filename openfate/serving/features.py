@@ -64,6 +64,8 @@ def _nearest(bank: FeatureBank, feature: int, k: int) -> list[dict[str, Any]]:
     field, value = bank.encoder.decode(feature)
     if isinstance(value, tuple):  # a bucket: any number in it
         value = (value[0] + value[1]) / 2
+    if not isinstance(value, str | float | int | None):  # a place on a scale
+        return []
     try:
         found: list[dict[str, Any]] = nearest(bank, field, value, k)["nearest"]
     except InputError:

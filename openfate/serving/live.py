@@ -108,7 +108,9 @@ def apply_entry(bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None =
         Called before labels are learned, with the rows, the labels and what was served for them.
     """
     done = Applied()
-    plain, labelled, late = [], [], []
+    plain: list[_Row] = []
+    labelled: list[_Row] = []
+    late: list[_Row] = []
     for number, told in enumerate(entry.operations):
         kind = told["kind"]
         if kind == "label":

@@ -23,7 +23,6 @@ itself, whose checksum is verified, before it is believed.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -180,10 +179,8 @@ class Log:
     def __init__(
         self, store: Store, *, clock: Callable[[], float] | None = None, verify: bool = True
     ) -> None:
-        if clock is None:
-            began = time.time() - time.monotonic()
-            clock = lambda: began + time.monotonic()  # noqa: E731
-        self._store, self.clock = store, clock
+        began = time.time() - time.monotonic()
+        self._store, self.clock = store, clock or (lambda: began + time.monotonic())
         self._lock = threading.RLock()
         self.damage = Damage()
         if verify:
@@ -341,7 +338,7 @@ class Log:
     def _append(
         self, operations: Sequence[Operation], tried: _Tried
     ) -> list[Receipt | RefusedError]:
-        operations = [copy.deepcopy(operation) for operation in operations]
+        operations = [dict(operation) for operation in operations]
         with self._lock, self._store.writing():
             position, last, _ = self._head()
             position, at = position + 1, max(last, self.clock())
@@ -512,7 +509,7 @@ class Log:
                 self._rewrite(places[3:], kept, None, labels=None, places=None)
             self._rewrite(places[:3], kept, None, rows=None, ids=None, served=None)
             self._store.execute("DELETE FROM openfate_rows WHERE id = ?", (name,), False)
-        return min(places[0] for places in found.values())
+        return min(int(places[0]) for places in found.values())
 
     def _roll_back(self, to: int, position: int) -> None:
         first = self.first
@@ -555,7 +552,9 @@ class Log:
     ) -> None:
         """Change a row of an entry that is in the log (or is being written)."""
         if place[0] == position:
-            kept[place[1]]["labels"][place[2]] = cells["labels"]
+            labels = list(kept[place[1]]["labels"])
+            labels[place[2]] = cells["labels"]
+            kept[place[1]]["labels"] = labels
             return
         entry = self._entry(place[0])
         for name, cell in cells.items():
