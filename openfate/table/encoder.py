@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from openfate.errors import InputError, check_choice, check_integer
 from openfate.table.counts import Learned, Mask, Pieces, count
-from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Plain, Text, Value, guess_knots
+from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Plain, Value, guess_knots
 from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
 from openfate.table.schema import Schema, refuse_nameless
@@ -423,9 +423,7 @@ class Encoder:
         hidden = dict(cells)
         for field in self.schema:
             if field.hashed and field.name in hidden:
-                kind = self._codecs[field.name].kind
-                assert isinstance(kind, Text)
-                hidden[field.name] = kind.hide(hidden[field.name])
+                hidden[field.name] = self._codecs[field.name].kind.hide(hidden[field.name])
         return hidden
 
     def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:

@@ -297,6 +297,10 @@ class Kind(ABC):
         """The keys that a value may have, given as it stands in a cell or as `decode` gives it."""
         return text_of(pl.Series([value]), self.field.name).drop_nulls()
 
+    def hide(self, cell: Any) -> Any:
+        """A cell as it may be kept: itself, but for hashed ones."""
+        return cell
+
     @classmethod
     def describe(cls, value: Any) -> str:
         """Write a value for people."""
@@ -387,7 +391,7 @@ class Text(Kind):
         return ((_hash_text(text, self.hash_key), 1.0),) if is_unicode(text) else None
 
     def hide(self, cell: Any) -> Any:
-        """The hash of a cell, in a form that is taken in its place; other fields' cells stay.
+        """The hash of a cell, where it is hashed, in a form that is taken in its place.
 
         Examples
         --------
