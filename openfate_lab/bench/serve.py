@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import selectors
 import signal
 import socket
@@ -38,7 +37,6 @@ from openfate_lab.bench.record import about, tell
 
 _FITTED = 5_000  # rows of both models
 _BULK = 200_000  # rows at once
-_THREADS = ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def bench_serve(
@@ -176,12 +174,10 @@ def _process(words: Sequence[str]) -> Iterator[int]:
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))
         port = int(place.getsockname()[1])
-    environment = {**os.environ, **dict.fromkeys(_THREADS, "1")}
     process = subprocess.Popen(
         [sys.executable, "-m", *words, "--port", str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=environment,
     )
     try:
         deadline = time.monotonic() + 120
