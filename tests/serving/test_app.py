@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from openfate import FeatureBank
 from openfate.serving import LiveBank
@@ -322,3 +324,78 @@ def test_every_endpoint_is_documented_with_examples(serve):
             if method == "post":
                 schema = about["requestBody"]["content"]["application/json"]["schema"]
                 assert any("examples" in field for field in schema["properties"].values()), path
+
+
+# ---- anything that a client may send -------------------------------------------------------------
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["a", "desk", "autumn", "new", "\0", "\ud800", "1e5", "2020-01-01"]),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+columns = st.sampled_from(["page", "device", "campaign", "age", "channel", "size", "", "\ud800"])
+any_row = st.dictionaries(columns, scalars | st.lists(scalars, max_size=2) | values, max_size=5)
+any_body = st.fixed_dictionaries(
+    {},
+    optional={
+        "row": any_row | values,
+        "rows": st.lists(any_row, max_size=3) | values,
+        "id": scalars,
+        "ids": st.lists(st.sampled_from(["a", "b", 1, 2]) | scalars, max_size=3) | values,
+        "label": scalars,
+        "labels": st.lists(st.sampled_from([0, 1]) | scalars, max_size=3) | values,
+        "revise": values,
+        "reasons": st.booleans() | values,
+        "graph": st.sampled_from(["state", "auto", "batch"]) | values,
+        "to": values,
+        "at": values,
+        "path": values,
+    },
+)
+
+
+def check_answers(call, path, bodies, described):
+    """Every answer has a status that OpenAPI tells, and a refusal says what to do."""
+    status, told = call("POST", path, json.dumps(bodies).encode())
+    assert str(status) in described["paths"][path]["post"]["responses"], (status, told)
+    if status >= 400:
+        assert told["error"].keys() == {"message", "field", "remedy"}
+        assert status != 422 or "look at the service's log" not in told["error"]["remedy"], told
+
+
+def test_no_body_makes_an_error_of_ours(serve):
+    call = serve()
+    _, described = call("GET", "/openapi.json")
+
+    @settings(max_examples=250, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(["/predict", "/observe", "/labels", "/forget", "/rollback"]), any_body)
+    def sends(path, body):
+        check_answers(call, path, body, described)
+
+    sends()
+    assert call.live.trouble is None
+    before, state = call.live.bank, call.live.log
+    assert call.live.position == state.head()
+    assert before.predict(ROW).shape == (1, 2)
+
+
+@pytest.mark.slow
+def test_no_body_makes_an_error_of_ours_for_long(serve):
+    call = serve()
+    _, described = call("GET", "/openapi.json")
+
+    @settings(max_examples=20_000, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(["/predict", "/observe", "/labels", "/forget", "/rollback"]), any_body)
+    def sends(path, body):
+        check_answers(call, path, body, described)
+
+    sends()
+    assert call.live.trouble is None
