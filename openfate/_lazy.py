@@ -1,4 +1,7 @@
-"""What is loaded on first use: the names of a face (PEP 562), the entries of a list of things."""
+"""What is loaded on first use: the names of a face (PEP 562), the entries of a list of things.
+
+And how copies are made of what is computed on first use.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections import UserDict
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -74,3 +77,13 @@ class LazyDict(UserDict[str, T]):
             module, _, attribute = found.partition(":")
             found = self.data[name] = getattr(import_module(module), attribute)
         return found
+
+
+class ComputesOnce:
+    """With `cached_property`s.
+
+    WHY: a pickle or a deep copy goes through the attributes while another thread may add one.
+    """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(vars(self))  # at once

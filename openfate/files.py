@@ -41,15 +41,22 @@ def read_regular(path: Path, most: int) -> bytes:
     ...     read_regular(Path(folder) / "a.txt", most=5)
     b'whole'
     """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise DataFileError(f"{path}: has {size} bytes, more than {most}.")
+        return file.read(most)
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file as `read_regular` does, to read it in pieces."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            told = os.fstat(descriptor)
-            if not stat.S_ISREG(told.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise DataFileError(f"{path}: is no regular file; put the file itself there.")
-            if told.st_size > most:
-                raise DataFileError(f"{path}: has {told.st_size} bytes, more than {most}.")
-            return file.read(most)
+            yield file
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:

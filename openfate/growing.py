@@ -1,33 +1,133 @@
-"""Arrays that grow by doubling: one row at a time costs no more than all at once."""
+"""PagedArray: numbers by id that grow, in versions that share what did not change.
+
+No version ever changes, so that one can be read while another thread makes the next, be kept to go
+back to, and stay what it is where making the next one fails half-way.
+"""
 
 from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+_BITS = 5
+_PAGE = 1 << _BITS  # rows
 
-def with_room(array: Floats, used: int, length: int) -> Floats:
-    """The array where its first axis has the length; else a copy of `used` rows in a larger one.
+
+class PagedArray:
+    """(n, ...) numbers; a version in which some rows differ costs as much as the pages of these.
 
     Parameters
     ----------
     array
-        Its rows from `used` on are zero.
-    used
-        How many of its rows count.
-    length
-        How many rows are needed.
+        The numbers; they are copied.
 
     Examples
     --------
-    >>> counts = with_room(np.ones(2), 2, 3)
-    >>> len(counts), counts[:3].tolist(), with_room(counts, 3, 4) is counts
-    (4, [1.0, 1.0, 0.0], True)
+    >>> counts = PagedArray(np.zeros(2))
+    >>> later, rows, places = counts.open(np.array([1, 4]), n_rows=5)
+    >>> rows[places] += 3
+    >>> later.take(np.array([4, 0, 9])).tolist(), later.to_array().tolist(), len(counts)
+    ([3.0, 0.0, 0.0], [0.0, 3.0, 0.0, 0.0, 3.0], 2)
     """
-    if length <= len(array):
-        return array
-    wider = np.zeros((max(length, 2 * len(array)), *array.shape[1:]))
-    wider[:used] = array[:used]
-    return wider
+
+    __slots__ = ("_pool", "_start", "n_rows")
+
+    def __init__(self, array: Floats) -> None:
+        self.n_rows = len(array)
+        # (n_pages,) where in the pool a page starts; 0 for a page that nobody has written to.
+        self._start = _PAGE * np.arange(1, 1 + _pages_of(self.n_rows))
+        self._pool = _Pool(len(self._start), array.shape[1:])
+        self._pool.rows[_PAGE : _PAGE + self.n_rows] = array
+        self._pool.rows[_PAGE + self.n_rows : _PAGE * (1 + len(self._start))] = 0
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """The shape of a row."""
+        return self._pool.rows.shape[1:]
+
+    def take(self, ids: NDArray[np.integer]) -> Floats:
+        """(len(ids), ...) rows; zero for ids from n on."""
+        known = ids < self.n_rows
+        if known.all():
+            found: Floats = self._pool.rows[self._places(ids)]
+            return found
+        found = np.zeros((len(ids), *self.width))
+        found[known] = self._pool.rows[self._places(ids[known])]
+        return found
+
+    def to_array(self) -> Floats:
+        """(n, ...) all rows, in an array of its own."""
+        every: Floats = self._pool.pages[self._start >> _BITS]
+        return every.reshape(-1, *self.width)[: self.n_rows]
+
+    def open(self, ids: NDArray[np.integer], n_rows: int = 0) -> Opened:
+        """A version of `n_rows` rows or more in which those of `ids` can be written, once.
+
+        Its rows from n on are zero.
+        """
+        later = object.__new__(PagedArray)
+        later.n_rows, later._pool = max(n_rows, self.n_rows), self._pool
+        later._start = np.zeros(_pages_of(later.n_rows), np.int64)
+        later._start[: len(self._start)] = self._start
+        is_touched = np.zeros(len(later._start), dtype=bool)
+        is_touched[ids >> _BITS] = True
+        touched = np.flatnonzero(is_touched)
+        pages = self._pool.reserve(len(touched))
+        if pages is None:  # WHY: twice as large as it must be, so that this is ever less often
+            later._pool = _Pool(len(later._start), self.width)
+            touched, pages = np.arange(len(later._start)), np.arange(1, 1 + len(later._start))
+        later._pool.pages[pages] = self._pool.pages[later._start[touched] >> _BITS]
+        later._start[touched] = _PAGE * pages
+        return Opened(later, later._pool.rows, later._places(ids))
+
+    def _places(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
+        """(len(ids),) where in the pool rows lie."""
+        places: NDArray[np.int64] = self._start[ids >> _BITS] + (ids & (_PAGE - 1))
+        return places
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PagedArray, (self.to_array(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PagedArray:
+        return self
+
+
+class Opened(NamedTuple):
+    """A version that is being made."""
+
+    version: PagedArray
+    rows: Floats  # (m, ...) of all versions
+    places: NDArray[np.int64]  # (len(ids),) its own among them, the only ones to be written
+
+
+class _Pool:
+    """The pages of all versions of an array; the first is of zeros, the next ones of the array.
+
+    A page is given out once.  Where the pool is full there is another one, with the pages of one
+    version, and this one goes with its last version.
+    """
+
+    def __init__(self, n_pages: int, width: tuple[int, ...]) -> None:
+        self.rows = np.empty((2 * _PAGE * (n_pages + 4), *width))
+        self.rows[:_PAGE] = 0
+        self.pages = self.rows.reshape(-1, _PAGE, *width)
+        self._free = iter(range(1 + n_pages, len(self.pages)))
+
+    def reserve(self, n_pages: int) -> NDArray[np.int64] | None:
+        """(n_pages,) pages that nobody else has; None where there are too few."""
+        # WHY: threads share pools, and each number of an iterator goes to one of them, without a
+        # lock that an interruption could leave behind.
+        pages = list(itertools.islice(self._free, n_pages))
+        return np.array(pages, dtype=np.int64) if len(pages) == n_pages else None
+
+
+def _pages_of(n_rows: int) -> int:
+    return -(-n_rows // _PAGE)

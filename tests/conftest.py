@@ -6,7 +6,6 @@ import json
 
 import pytest
 import torch
-from cli.tables import run
 from hypothesis import settings
 
 # A shared machine may stall for longer than hypothesis' 200 ms; time is not what is tested.
@@ -28,6 +27,7 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def openfate(capsys):
     """Run a command that must succeed; what it prints is returned, JSON as values."""
+    from cli.tables import run  # WHY: kernels are tested where only torch and numpy are installed
 
     def call(*arguments):
         capsys.readouterr()
@@ -42,6 +42,7 @@ def openfate(capsys):
 @pytest.fixture
 def refused(capsys):
     """Run a command that must fail; its only line is returned."""
+    from cli.tables import run
 
     def call(*arguments):
         capsys.readouterr()

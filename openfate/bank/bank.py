@@ -5,14 +5,16 @@ The one path of a prediction, which estimators and the command line share:
     rows -> (policies) -> encode -> model (extrapolating from running sums) -> evidence -> mixture
 
 Prediction never changes a bank.  `observe` does: it gives ids to what is new, adds rows to the sums
-and learns from labels.  No training, no scikit-learn.  D observed features, D' known ones
-(observed and new).
+and learns from labels.  All that it changes is in one `State`, of which nothing is ever written to:
+the next one is made beside it and takes its place by one assignment, so that whatever reads a bank
+reads one moment of it, and a call that fails anywhere leaves it as it was.
+
+No training, no scikit-learn.  D observed features, D' known ones (observed and new).
 """
 
 from __future__ import annotations
 
 import collections
-import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +35,7 @@ from openfate.bank.bundle import (
 from openfate.bank.network import Network
 from openfate.bank.wrapped import Wrapped, dump
 from openfate.errors import InputError, check_choice
-from openfate.growing import with_room
+from openfate.growing import PagedArray
 from openfate.openworld import (
     Floats,
     JointEvidence,
@@ -80,6 +82,21 @@ class Options(TypedDict, total=False):
     policies: Policies | None
 
 
+class State(NamedTuple):
+    """All that `observe` changes."""
+
+    encoder: Encoder
+    model: Model
+    rows: PagedArray  # (D',) of each feature
+    n_rows: int  # of all of them: training and observed
+    evidence: LiveEvidence | None
+    mixture: Mixture | None
+    retrained: Model | None
+    kept: tuple[Any, ...] = ()  # what those who train again were told to keep, a thing a call
+    # Evidence of the very rows that will be predicted; None but in a copy that looked ahead.
+    joint: JointEvidence | None = None
+
+
 class Prediction(NamedTuple):
     """The outputs of one call, and what they came from."""
 
@@ -97,7 +114,8 @@ class FeatureBank:
     """A trained model that can meet new columns and values, and remembers what it met.
 
     Made by an estimator's `fit` (``estimator.bank_``) or by `FeatureBank.load`.  Threads may share
-    one: what reads or changes its state takes turns (hold `lock` to do several things as one).
+    one: those that `observe` take turns, and whatever else they do with it waits for nobody and
+    sees the state after some whole number of these calls.
 
     Parameters
     ----------
@@ -155,19 +173,14 @@ class FeatureBank:
         overrides: Schema | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        self.encoder, self.model = encoder, model
-        self.classes = list(classes)
-        self.embeddings, self.evidence = float(embeddings), evidence
-        self.mixture, self.retrained = mixture, retrained
+        rows = PagedArray(np.zeros(model.n_observed))
+        self._state = State(encoder, model, rows, 0, evidence, mixture, retrained)
+        self.classes, self.embeddings = list(classes), float(embeddings)
         self.policies = policies or Policies()
         self.exclude = tuple(exclude)
         self.overrides = overrides or Schema([])
         self.meta = dict(meta or {})
-        self.rows = np.zeros(model.n_observed)
-        self.n_rows = 0  # of all of them: training and observed
-        # Evidence of the very rows that will be predicted; None but in a copy that looked ahead.
-        self.joint: JointEvidence | None = None
-        self.lock = threading.RLock()  # one thread observes, predicts or reads at a time
+        self.lock = threading.RLock()  # one thread observes at a time
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "lock"}
@@ -177,13 +190,53 @@ class FeatureBank:
         vars(self).update(state, lock=threading.RLock())
 
     @property
-    def rows(self) -> Floats:
-        """(D',) rows of each feature so far; `observe` adds to it in place."""
-        return self._rows[: self._n_counted]
+    def encoder(self) -> Encoder:
+        """The vocabulary."""
+        return self._state.encoder
 
-    @rows.setter
-    def rows(self, rows: Floats) -> None:
-        self._rows, self._n_counted = rows, len(rows)
+    @property
+    def model(self) -> Model:
+        """The model and its running sums."""
+        return self._state.model
+
+    @property
+    def rows(self) -> Floats:
+        """(D',) rows of each feature so far."""
+        return self._state.rows.to_array()
+
+    def count_rows(self, feature: int) -> int:
+        """The rows of one feature so far."""
+        return int(self._state.rows.take(np.array([feature]))[0])
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far: those of training and observed ones."""
+        return self._state.n_rows
+
+    @property
+    def evidence(self) -> LiveEvidence | None:
+        """What new features have shown; None where predictions do not use that."""
+        return self._state.evidence
+
+    @property
+    def mixture(self) -> Mixture | None:
+        """What labels have taught; None where they teach nothing."""
+        return self._state.mixture
+
+    @property
+    def retrained(self) -> Model | None:
+        """The model trained again on labels that came later."""
+        return self._state.retrained
+
+    @property
+    def kept(self) -> tuple[Any, ...]:
+        """What calls of `observe` said to keep; no part of a bundle."""
+        return self._state.kept
+
+    @property
+    def joint(self) -> JointEvidence | None:
+        """Evidence of the very rows that will be predicted, in a copy that looked ahead."""
+        return self._state.joint
 
     @property
     def task(self) -> Task:
@@ -254,9 +307,9 @@ class FeatureBank:
         check_choice("graph", graph, ("auto", "state", "batch"))
         if not use:
             graph, options["policies"] = "state", _SILENT
-        with self.lock:
-            table, encoder, X = self._encode(rows, graph != "state", lasting=False, **options)
-            return self._run(table, encoder, X, graph, use)
+        bank = self.copy()
+        table, encoder, X = bank._encode(rows, graph != "state", lasting=False, **options)
+        return bank._run(table, encoder, X, graph, use)
 
     def _run(
         self, table: Table, encoder: Encoder, X: MultiHot, graph: Graph, use: bool
@@ -276,7 +329,7 @@ class FeatureBank:
                 for _ in range(evidence.pooling.n_sweeps):
                     evidence.sweep([(new, P0)])
             votes = evidence.votes(new, P0)
-        again = self._predict_again(table, X, encoder)
+        again = _predict_again(self.retrained, table, X, encoder)
         call = Prediction(encoder, X, model, P0, evidence, votes, again, P0)
         return call._replace(outputs=self.weigh(call, X, P0, embedded))
 
@@ -293,48 +346,44 @@ class FeatureBank:
         overrides, unused = options.get("overrides"), options.get("exclude")
         overrides = self.overrides if overrides is None else overrides
         unused = self.exclude if unused is None else unused
-        with self.lock:
-            encoder = self.encoder
-            if unused:
-                if not all(is_simple(cells[name]) for name in unused if name in cells):
-                    return None
-                cells = {name: cell for name, cell in cells.items() if name not in unused}
-            row = encoder.look_up(cells)
-            unseen = None if row is None else new_in_row(encoder, cells, row, policies, overrides)
-            if row is None or unseen is None:
+        bank = self.copy()
+        encoder = bank.encoder
+        if unused:
+            if not all(is_simple(cells[name]) for name in unused if name in cells):
                 return None
-            ids, values, model = row.ids, row.values, self.model
-            if graph == "state" or not use:
-                unseen = []
-            elif unseen and self.embeddings and isinstance(model, Network) and model.computes_new:
-                # Values that only this row has get ids beyond the known ones, for this call.
-                if any(field is None for field in unseen):
-                    return None
-                encoder = encoder.with_unnamed([field for field in unseen if field is not None])
-                ids = [*ids, *range(self.encoder.n_features, encoder.n_features)]
-                values = [*values, *([1.0] * len(unseen))]
-            table = _NO_COLUMNS
-            if isinstance(model, Wrapped) or isinstance(self.retrained, Wrapped):
-                table = read_table(cells)
-            X = MultiHot(
-                np.array([0, len(ids)]),
-                np.array(ids, dtype=np.int32),
-                encoder.n_features,
-                np.array(values, dtype=np.float32) if encoder.has_values else None,
-            )
-            return self._run(table, encoder, X, graph if use else "state", use)
+            cells = {name: cell for name, cell in cells.items() if name not in unused}
+        row = encoder.look_up(cells)
+        unseen = None if row is None else new_in_row(encoder, cells, row, policies, overrides)
+        if row is None or unseen is None:
+            return None
+        ids, values, model = row.ids, row.values, bank.model
+        if graph == "state" or not use:
+            unseen = []
+        elif unseen and self.embeddings and isinstance(model, Network) and model.computes_new:
+            # Values that only this row has get ids beyond the known ones, for this call.
+            if any(field is None for field in unseen):
+                return None
+            encoder = encoder.with_unnamed([field for field in unseen if field is not None])
+            ids = [*ids, *range(bank.encoder.n_features, encoder.n_features)]
+            values = [*values, *([1.0] * len(unseen))]
+        table = _NO_COLUMNS
+        if isinstance(model, Wrapped) or isinstance(bank.retrained, Wrapped):
+            if not cells:  # a frame of no columns would have no row either
+                return None
+            table = read_table(cells)
+        X = MultiHot(
+            np.array([0, len(ids)]),
+            np.array(ids, dtype=np.int32),
+            encoder.n_features,
+            np.array(values, dtype=np.float32) if encoder.has_values else None,
+        )
+        return bank._run(table, encoder, X, graph if use else "state", use)
 
     @property
     def _is_deaf(self) -> bool:
         """Whether outputs are P0: a probe refused what is new, and no label has said otherwise."""
         mixture = self.mixture
         return mixture is not None and not mixture.trusts_evidence and not mixture.n_labels
-
-    def _predict_again(self, table: Table, X: MultiHot, encoder: Encoder) -> Floats | None:
-        """(N, C) of the model that was trained again; None where there is none."""
-        if self.retrained is None:
-            return None
-        return self.retrained.predict_both(table, X, encoder.field_at)[0]
 
     def weigh(
         self,
@@ -406,36 +455,38 @@ class FeatureBank:
             exclude, overrides, policies: see `predict`.
         """
         check_choice("graph", graph, ("auto", "state", "batch"))
-        with self.lock:
-            ahead = self.copy()
-            if ahead.evidence is not None and graph != "state":
-                ahead.joint = JointEvidence(ahead.evidence, every=graph == "batch")
-            n_sweeps = 1 if ahead.joint is None else ahead.joint.pooling.n_sweeps
-            if n_sweeps > 1 and iter(frames) is frames:
-                raise InputError(
-                    "the frames can be gone through once, and evidence of this bank takes "
-                    f"{n_sweeps} sweeps: give a list, or an object that can be iterated again."
-                )
-            for sweep in range(n_sweeps):
-                if sweep:
-                    graph, options["policies"] = "state", _SILENT  # they are known by now
-                parts = ahead._see(frames, graph, **options)
-                if ahead.joint is None:
-                    collections.deque(parts, maxlen=0)
-                else:
-                    ahead.joint.sweep(parts)
-            return ahead
+        ahead = self.copy()
+        if ahead.evidence is not None and graph != "state":
+            joint = JointEvidence(ahead.evidence, every=graph == "batch")
+            ahead._state = ahead._state._replace(joint=joint)
+        n_sweeps = 1 if ahead.joint is None else ahead.joint.pooling.n_sweeps
+        if n_sweeps > 1 and iter(frames) is frames:
+            raise InputError(
+                "the frames can be gone through once, and evidence of this bank takes "
+                f"{n_sweeps} sweeps: give a list, or an object that can be iterated again."
+            )
+        for sweep in range(n_sweeps):
+            if sweep:
+                graph, options["policies"] = "state", _SILENT  # they are known by now
+            parts = ahead._see(frames, graph, **options)
+            if ahead.joint is None:
+                collections.deque(parts, maxlen=0)
+            else:
+                ahead.joint.sweep(parts)
+        return ahead
 
     def _see(
         self, frames: Iterable[Any], graph: Graph, **options: Unpack[Options]
     ) -> Iterator[tuple[MultiHot, Floats]]:
         """New features and P0 of the rows of frames; the bank learns from them unless "state"."""
         for frame in frames:
-            table, self.encoder, X = self._encode(frame, graph != "state", **options)
-            P0, _ = self.model.predict_both(table, X, self.encoder.field_at)
-            joined = self._joined(X, graph)
+            table, encoder, X = self._encode(frame, graph != "state", **options)
+            P0, _ = self.model.predict_both(table, X, encoder.field_at)
+            joined, model = self._joined(X, graph), self.model
             if len(joined):
-                self.model.observe(X, joined)
+                model = model.copy()
+                model.observe(X, joined)
+            self._state = self._state._replace(encoder=encoder, model=model)
             yield self.new_part(X), P0
 
     def _joined(self, X: MultiHot, graph: Graph) -> NDArray[np.int32]:
@@ -445,9 +496,7 @@ class FeatureBank:
         if graph == "batch":
             return np.unique(X.ids)
         new = X.ids[X.ids >= self.n_observed]
-        known = new < self._n_counted
-        known[known] = self._rows[new[known]] > 0
-        return np.unique(new[~known])
+        return np.unique(new[self._state.rows.take(new) == 0])
 
     # ---- reading rows --------------------------------------------------------------------------
 
@@ -502,12 +551,14 @@ class FeatureBank:
         seen: bool = False,
         weight: NDArray[np.float64] | None = None,
         retrain: Retrain | None = None,
+        keep: Any = None,
         **options: Unpack[Options],
     ) -> None:
         """Add rows to the state: new columns and values get ids, and all their rows count.
 
         The model is not trained.  Labels are learned from at once (`openfate.openworld.Mixture`).
-        Rows that raise an error leave the bank as it was.
+        A call that fails, by an error in the rows, for want of memory or because it is interrupted,
+        leaves the bank as it was.
 
         Parameters
         ----------
@@ -521,41 +572,45 @@ class FeatureBank:
         retrain
             Trains the model again, as one more way to predict; called whenever labels have grown
             by a quarter.
+        keep
+            Joins `kept` where the call succeeds: the rows, for `retrain` of later calls.
         options
             exclude, overrides, policies of this call; None: the bank's own.
         """
         with self.lock:
-            table, encoder, X = self._encode(rows, True, **options)
-            if y is None or self.mixture is None:
+            later = self.copy()
+            table, encoder, X = later._encode(rows, True, **options)
+            if y is None or later.mixture is None:
                 P0 = None
-                if self.evidence is not None:
-                    P0, _ = self.model.predict_both(table, X, encoder.field_at)
+                if later.evidence is not None:
+                    P0, _ = later.model.predict_both(table, X, encoder.field_at)
                 if not seen:
-                    self._count(X, P0)
+                    later._count(X, P0)
             else:
-                labels = self.mixture.check(y, X.n_rows)
-                self._learn(table, encoder, X, labels, seen, weight, retrain)
-            if not seen:
-                self.n_rows += X.n_rows
-            self.encoder = encoder
+                labels = later.mixture.check(y, X.n_rows)
+                later._learn(table, encoder, X, labels, seen, weight, retrain)
+            n_rows = later.n_rows + (0 if seen else X.n_rows)
+            kept = later.kept if keep is None else (*later.kept, keep)
+            self._state = later._state._replace(encoder=encoder, n_rows=n_rows, kept=kept)
 
     def count(self, X: MultiHot) -> None:
         """Add rows that are encoded already, as those of training are, to the sums."""
         with self.lock:
+            later = self.copy()
             for part in X.parts():
-                self._count(part, None)
-            self.n_rows += X.n_rows
+                later._count(part, None)
+            self._state = later._state._replace(n_rows=later.n_rows + X.n_rows)
 
     def _count(self, X: MultiHot, P0: Floats | None) -> None:
         """Add unlabelled rows to the sums; P0 (N, C) is for evidence."""
-        if P0 is not None and self.evidence is not None:
-            self.evidence.state.check_predictions(P0, X.n_rows)
-        self.model.observe(X)
-        self._rows = with_room(self._rows, self._n_counted, X.n_features)
-        self._n_counted = max(self._n_counted, X.n_features)
-        np.add.at(self._rows, X.ids, 1.0)
-        if P0 is not None and self.evidence is not None:
-            self.evidence.observe(self.new_part(X), P0)
+        model, evidence = self.model.copy(), self.evidence
+        model.observe(X)
+        counts, rows, places = self._state.rows.open(X.ids, X.n_features)
+        np.add.at(rows, places, 1.0)
+        if P0 is not None and evidence is not None:
+            evidence = evidence.copy()
+            evidence.observe(self.new_part(X), P0)
+        self._state = self._state._replace(model=model, rows=counts, evidence=evidence)
 
     def _learn(
         self,
@@ -567,33 +622,31 @@ class FeatureBank:
         weight: NDArray[np.float64] | None,
         retrain: Retrain | None,
     ) -> None:
-        """Learn from labels: on a copy, which takes the place of this state when all is done."""
-        bank = self.copy()
-        mixture = bank.mixture
-        assert mixture is not None
+        """Learn from labels."""
+        assert self.mixture is not None
+        mixture, retrained = self.mixture.copy(), self.retrained
         scaled = _scale_weights(weight, X.n_rows)
-        use_new = bank.embeddings > 0
-        P0, embedded = bank.model.predict_both(table, X, encoder.field_at, use_new)
+        use_new = self.embeddings > 0
+        P0, embedded = self.model.predict_both(table, X, encoder.field_at, use_new)
         counted = np.full(X.n_rows, seen)
         again, predicted_by = None, None
         for part in mixture.blocks(X.n_rows):
             at = np.arange(X.n_rows)[part]
             block = X.select_rows(at)
             if use_new:  # its sums may have grown since the last block
-                embedded[at] = bank.model.predict_both(table, block, encoder.field_at, True)[1]
+                embedded[at] = self.model.predict_both(table, block, encoder.field_at, True)[1]
             votes = P0[at] if seen else None
-            moved = bank._move(bank.evidence, bank.new_part(block), P0[at], embedded[at], votes)
-            if bank.retrained is not predicted_by:
-                again, predicted_by = bank._predict_again(table, X, encoder), bank.retrained
+            moved = self._move(self.evidence, self.new_part(block), P0[at], embedded[at], votes)
+            if retrained is not predicted_by:
+                again, predicted_by = _predict_again(retrained, table, X, encoder), retrained
             rows = Labelled(block, P0[at], moved, labels[at], scaled[at], counted[at])
             waiting = [*mixture.uncounted(), *([] if seen else [rows])]
             if mixture.learn(rows, None if again is None else again[at]):
                 for more in waiting:
-                    bank._count(more.X.widen(X.n_features), more.P0)
+                    self._count(more.X.widen(X.n_features), more.P0)
                 model = None if retrain is None else retrain(part.stop, encoder)
-                bank.retrained = bank.retrained if model is None else model
-        self.model, self.evidence, self.rows = bank.model, bank.evidence, bank.rows
-        self.mixture, self.retrained = mixture, bank.retrained
+                retrained = retrained if model is None else model
+        self._state = self._state._replace(mixture=mixture, retrained=retrained)
 
     def read_labels(self, y: Any, n_rows: int) -> NDArray[Any]:
         """Labels as `observe` takes them, of those that `fit` took; an unknown class is refused.
@@ -622,19 +675,19 @@ class FeatureBank:
         options
             exclude, overrides, policies of this call; None: the bank's own.
         """
-        with self.lock:
-            table, overrides, policies = self._open(rows, **options)
-            return compare(self.encoder, table, policies, overrides, note=self.describe_usage())
+        bank = self.copy()
+        table, overrides, policies = bank._open(rows, **options)
+        return compare(bank.encoder, table, policies, overrides, note=bank.describe_usage())
 
     def describe_usage(self) -> str:
         """How new features are used, what a probe said to that, and what labels have changed."""
-        said = self._describe_unlabelled()
-        if self.mixture is None or not self.mixture.n_labels:
+        said, mixture = self._describe_unlabelled(), self.mixture
+        if mixture is None or not mixture.n_labels:
             return said
-        weights = self.mixture.describe()
+        weights = mixture.describe()
         first = max(weights, key=lambda name: weights[name])
         return (
-            f"{said} {self.mixture.n_labels} labels have taught it since: of the ways to predict "
+            f"{said} {mixture.n_labels} labels have taught it since: of the ways to predict "
             f"{first!r} weighs most ({weights[first]:.0%})."
         )
 
@@ -662,15 +715,31 @@ class FeatureBank:
     # ---- copies and bundles --------------------------------------------------------------------
 
     def copy(self) -> FeatureBank:
-        """An independent copy, with a state of its own."""
+        """An independent copy: the bank of this moment, at once and however much it knows.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> from openfate import FATEClassifier
+        >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
+        >>> bank = FATEClassifier(epochs=5).fit(rows, rows["job"] == "nurse").bank_
+        >>> before = bank.copy()
+        >>> bank.observe(pl.DataFrame({"job": ["judge"]}))
+        >>> bank.restore(before)
+        >>> bank.n_rows
+        60
+        """
+        bank = object.__new__(type(self))
+        vars(bank).update(vars(self), meta=dict(self.meta), lock=threading.RLock())
+        return bank
+
+    def restore(self, earlier: FeatureBank) -> None:
+        """Go back to the state of a copy that was made earlier."""
+        own, other = ((b.task, b.classes, b.n_observed) for b in (self, earlier))
+        if own != other:
+            raise InputError("this is no copy of the bank: it has other classes or features.")
         with self.lock:
-            # The encoder and a model trained again are replaced, never changed.
-            bank = copy.copy(self)
-            bank.rows = self.rows.copy()
-            bank.model, bank.meta = self.model.copy(), dict(self.meta)
-            bank.evidence = None if self.evidence is None else self.evidence.copy()
-            bank.mixture = None if self.mixture is None else self.mixture.copy()
-            return bank
+            self._state = earlier._state
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a bundle, whole or not at all: see `openfate.bank.bundle`."""
@@ -690,42 +759,42 @@ class FeatureBank:
 
     def to_bundle(self) -> Bundle:
         """Everything as plain values, of one moment."""
-        with self.lock:
-            (header, vocabulary), state = self.encoder.to_parts(), self.state()
+        bank = self.copy()
+        (header, vocabulary), state = bank.encoder.to_parts(), bank.state()
         meta = {
-            **self.meta,
-            **self.model.settings(),
-            "classes": plain_classes(self.classes),
-            "embeddings": self.embeddings,
-            "policies": self.policies.to_dict(),
-            "exclude": list(self.exclude),
-            "overrides": self.overrides.to_json(),
+            **bank.meta,
+            **bank.model.settings(),
+            "classes": plain_classes(bank.classes),
+            "embeddings": bank.embeddings,
+            "policies": bank.policies.to_dict(),
+            "exclude": list(bank.exclude),
+            "overrides": bank.overrides.to_json(),
         }
-        if self.evidence is not None:
-            meta |= pooling_settings(self.evidence)
-        if self.mixture is not None:
-            meta["mixture"] = self.mixture.settings()
-        weights, estimator, retrained = self.model.weights(), None, None
-        if isinstance(self.model, Wrapped):
-            meta["estimator_format"], estimator = dump(self.model.estimator)
-        if self.retrained is not None:
-            meta["retrained"] = self.retrained.settings()
-            weights |= {f"retrained.{n}": array for n, array in self.retrained.weights().items()}
-            state |= {f"retrained.{n}": array for n, array in self.retrained.state().items()}
-        if isinstance(self.retrained, Wrapped):
-            meta["retrained"]["format"], retrained = dump(self.retrained.estimator)
+        if bank.evidence is not None:
+            meta |= pooling_settings(bank.evidence)
+        if bank.mixture is not None:
+            meta["mixture"] = bank.mixture.settings()
+        weights, estimator, retrained = bank.model.weights(), None, None
+        if isinstance(bank.model, Wrapped):
+            meta["estimator_format"], estimator = dump(bank.model.estimator)
+        if bank.retrained is not None:
+            meta["retrained"] = bank.retrained.settings()
+            weights |= {f"retrained.{n}": array for n, array in bank.retrained.weights().items()}
+            state |= {f"retrained.{n}": array for n, array in bank.retrained.state().items()}
+        if isinstance(bank.retrained, Wrapped):
+            meta["retrained"]["format"], retrained = dump(bank.retrained.estimator)
         return Bundle(header, vocabulary, weights, state, meta, estimator, retrained)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All running sums, by name: what `observe` changes besides the vocabulary."""
-        with self.lock:
-            n_rows = np.array([self.n_rows], dtype=np.int64)
-            state = {"rows": self.rows.copy(), "n_rows": n_rows, **self.model.state()}
-            if self.evidence is not None:
-                state |= {f"evidence.{n}": array for n, array in self.evidence.to_arrays().items()}
-            if self.mixture is not None:
-                state |= {f"mixture.{n}": array for n, array in self.mixture.to_arrays().items()}
-            return state
+        now = self._state
+        n_rows = np.array([now.n_rows], dtype=np.int64)
+        state = {"rows": now.rows.to_array(), "n_rows": n_rows, **now.model.state()}
+        if now.evidence is not None:
+            state |= {f"evidence.{n}": array for n, array in now.evidence.to_arrays().items()}
+        if now.mixture is not None:
+            state |= {f"mixture.{n}": array for n, array in now.mixture.to_arrays().items()}
+        return state
 
     @classmethod
     def from_bundle(
@@ -734,8 +803,15 @@ class FeatureBank:
         """The bank that `to_bundle` took apart; refuses parts that do not fit together."""
         arguments, rows, n_rows = unpack(bundle, source, trusted)
         bank = cls(**arguments)
-        bank.rows, bank.n_rows = rows, n_rows
+        bank._state = bank._state._replace(rows=PagedArray(rows), n_rows=n_rows)
         return bank
+
+
+def _predict_again(
+    retrained: Model | None, table: Table, X: MultiHot, encoder: Encoder
+) -> Floats | None:
+    """(N, C) of the model that was trained again; None where there is none."""
+    return None if retrained is None else retrained.predict_both(table, X, encoder.field_at)[0]
 
 
 def _logarithms(P: Floats, task: Task) -> Floats:

@@ -26,7 +26,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -44,7 +44,14 @@ from openfate.bank.network import Network, under
 from openfate.bank.parquet_footer import read_footer
 from openfate.bank.wrapped import Wrapped, revive
 from openfate.errors import DataFileError, InputError
-from openfate.files import check_place, hold_folder, read_regular, write_whole
+from openfate.files import (
+    check_place,
+    hold_folder,
+    open_regular,
+    read_regular,
+    write_whole,
+    writing,
+)
 from openfate.openworld import EXPERTS, LiveEvidence, Mixture, Pooling, Task
 from openfate.records import versions
 from openfate.table import Encoder, Policies, Schema
@@ -121,18 +128,20 @@ def write_bundle(bundle: Bundle, path: str | Path, *, overwrite: bool = False) -
     (2, 3)
     """
     path = Path(path)
-    # WHY: everything is turned into bytes before the folder is touched.
+    # WHY: everything is turned into bytes before the folder is touched, or can be at any time.
     contents = _contents(bundle)
     check_free(path, overwrite)
     with updating(path):
         check_free(path, overwrite)  # another writer may have been faster
         files = {}
         for role, content in contents.items():
-            sha256 = hashlib.sha256(content).hexdigest()
+            sha256 = _hash(content)
             name = f"{role}-{sha256[:16]}.{_SUFFIXES[role]}"
-            if not _holds(path / name, content):
-                write_whole(path / name, content)
-            files[role] = {"name": name, "sha256": sha256, "bytes": len(content)}
+            if not _holds(path / name, sha256):
+                with writing(path / name) as file:
+                    file.writelines(content)
+            size = sum(len(piece) for piece in content)
+            files[role] = {"name": name, "sha256": sha256, "bytes": size}
         files["vocabulary"]["rows"] = len(bundle.vocabulary)
         _sync_folder(path)  # the files' names must be on disk before meta.json speaks of them
         write_whole(path / "meta.json", _meta_text(bundle.meta, files).encode())
@@ -203,34 +212,47 @@ def _sweep(path: Path, files: dict[str, Any]) -> None:
 
 def _is_ours(file: Path) -> bool:
     """Whether a file has the content that its name tells."""
-    try:
-        told = file.stat(follow_symlinks=False)
-        content = read_regular(file, told.st_size)
-    except (OSError, DataFileError):
-        return False
-    return hashlib.sha256(content).hexdigest()[:16] == file.stem.rpartition("-")[2]
+    return _hash_file(file)[:16] == file.stem.rpartition("-")[2]
 
 
 # ---- writing -----------------------------------------------------------------------------------
 
 
-def _contents(bundle: Bundle) -> dict[str, bytes]:
+Content = list[bytes | memoryview]  # of a file, one after the other: arrays are not copied
+_DTYPES = {"f2": "F16", "f4": "F32", "f8": "F64", "b1": "BOOL"} | {
+    f"{letter}{size}": f"{letter.upper()}{8 * size}" for letter in "iu" for size in (1, 2, 4, 8)
+}
+
+
+def _contents(bundle: Bundle) -> dict[str, Content]:
     vocabulary = io.BytesIO()
     bundle.vocabulary.write_parquet(vocabulary, compression="zstd")
-    contents = {
-        "schema": json.dumps(bundle.schema, sort_keys=True, ensure_ascii=False).encode(),
-        "vocabulary": vocabulary.getvalue(),
+    contents: dict[str, Content] = {
+        "schema": [json.dumps(bundle.schema, sort_keys=True, ensure_ascii=False).encode()],
+        "vocabulary": [vocabulary.getbuffer()],
         "weights": _tensors(bundle.weights),
         "state": _tensors(bundle.state),
     }
     models = {"estimator": bundle.estimator, "retrained": bundle.retrained}
-    return contents | {role: model for role, model in models.items() if model is not None}
+    return contents | {role: [model] for role, model in models.items() if model is not None}
 
 
-def _tensors(arrays: dict[str, NDArray[Any]]) -> bytes:
-    plain = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
-    content: bytes = safetensors.numpy.save(plain)
-    return content
+def _tensors(arrays: dict[str, NDArray[Any]]) -> Content:
+    """What safetensors would write, without the copies of all arrays that it makes."""
+    # In its order: wide numbers first, so that each array starts at a multiple of its numbers.
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header, pieces, start = {}, list[bytes | memoryview](), 0
+    for name in names:
+        array = np.asarray(arrays[name], order="C")
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        end = start + array.nbytes
+        dtype = _DTYPES[array.dtype.str[1:]]
+        header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": (start, end)}
+        pieces.append(memoryview(array.reshape(-1).view(np.uint8)))
+        start = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return [len(text).to_bytes(8, "little"), text, *pieces]
 
 
 def _meta_text(meta: dict[str, Any], files: dict[str, Any]) -> str:
@@ -271,12 +293,25 @@ def check_free(path: Path, overwrite: bool) -> None:
             )
 
 
-def _holds(path: Path, content: bytes) -> bool:
+def _holds(path: Path, sha256: str) -> bool:
     """Whether the file has this content already; its name says so, a torn disk may not."""
+    return _hash_file(path) == sha256
+
+
+def _hash(content: Iterable[bytes | memoryview]) -> str:
+    found = hashlib.sha256()
+    for piece in content:
+        found.update(piece)
+    return found.hexdigest()
+
+
+def _hash_file(path: Path) -> str:
+    """The hash of a regular file; that of nothing where there is none."""
     try:
-        return read_regular(path, len(content)) == content
+        with open_regular(path) as file:
+            return _hash(iter(lambda: file.read(1 << 20), b""))
     except (OSError, DataFileError):
-        return False
+        return ""
 
 
 def _sync_folder(path: Path) -> None:

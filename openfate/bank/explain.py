@@ -43,20 +43,20 @@ def contributions(
     -------
         Columns of equal length: row, output, field, value, new, effect.
     """
-    with bank.lock:
-        call = bank.run(rows, graph, **options)
-        places = np.arange(call.X.n_rows) if at is None else np.asarray(at, dtype=np.intp)
-        X, whole = call.X.select_rows(places), _scores(call.outputs[places], bank.task)
-        left, of = _leave_one_out(X), places[X.row_of]  # (E, D'), (E,)
-        entries, P0 = np.arange(X.nnz), call.P0[of]
-        embedded = P0
-        if isinstance(call.model, Network):
-            P0 = embedded = call.model.predict(left, call.encoder.field_at)
-            if bank.embeddings:
-                embedded = call.model.predict(left, call.encoder.field_at, drop_new=False)
-        elif bank.mixture is None or not bank.mixture.n_labels:
-            entries = np.flatnonzero(X.ids >= bank.n_observed)
-        less = bank.weigh(call, left, P0, embedded, of)
+    bank = bank.copy()  # of one moment
+    call = bank.run(rows, graph, **options)
+    places = np.arange(call.X.n_rows) if at is None else np.asarray(at, dtype=np.intp)
+    X, whole = call.X.select_rows(places), _scores(call.outputs[places], bank.task)
+    left, of = _leave_one_out(X), places[X.row_of]  # (E, D'), (E,)
+    entries, P0 = np.arange(X.nnz), call.P0[of]
+    embedded = P0
+    if isinstance(call.model, Network):
+        P0 = embedded = call.model.predict(left, call.encoder.field_at)
+        if bank.embeddings:
+            embedded = call.model.predict(left, call.encoder.field_at, drop_new=False)
+    elif bank.mixture is None or not bank.mixture.n_labels:
+        entries = np.flatnonzero(X.ids >= bank.n_observed)
+    less = bank.weigh(call, left, P0, embedded, of)
     effect = whole[X.row_of] - _scores(less, bank.task)  # (E, C)
     entry, output = _explained(bank.task, whole, X.row_of, entries)
     named = [call.encoder.describe(int(feature)) for feature in X.ids[entry]]
@@ -99,26 +99,25 @@ def nearest(bank: FeatureBank, field: str, value: str | float | None, k: int = 5
         effect: the change of the outputs of an average row that gets the feature.
     """
     check_integer("k", k, 0)
-    with bank.lock:
-        feature = bank.encoder.find(field, value)
-        if feature is None:
-            raise InputError(
-                f"field {field!r} has no value {value!r} in this bank: observe rows that have it."
-            )
-        network = bank.model if isinstance(bank.model, Network) else None
-        return {
-            **_named(bank, feature),
-            "id": feature,
-            "new": feature >= bank.n_observed,
-            "nearest": [] if network is None else _neighbours(bank, network, feature, k),
-            "effect": _average_effect(bank, feature),
-        }
+    bank = bank.copy()  # of one moment
+    feature = bank.encoder.find(field, value)
+    if feature is None:
+        raise InputError(
+            f"field {field!r} has no value {value!r} in this bank: observe rows that have it."
+        )
+    network = bank.model if isinstance(bank.model, Network) else None
+    return {
+        **_named(bank, feature),
+        "id": feature,
+        "new": feature >= bank.n_observed,
+        "nearest": [] if network is None else _neighbours(bank, network, feature, k),
+        "effect": _average_effect(bank, feature),
+    }
 
 
 def _named(bank: FeatureBank, feature: int) -> dict[str, Any]:
     field, value = bank.encoder.describe(feature)
-    rows = int(bank.rows[feature]) if feature < len(bank.rows) else 0
-    return {"field": field, "value": value, "rows": rows}
+    return {"field": field, "value": value, "rows": bank.count_rows(feature)}
 
 
 def _neighbours(bank: FeatureBank, network: Network, feature: int, k: int) -> list[dict[str, Any]]:
@@ -143,20 +142,20 @@ def _average_effect(bank: FeatureBank, feature: int) -> dict[str, float]:
 
 def average_effects(bank: FeatureBank, features: Sequence[int]) -> Floats:
     """(J, C) what the outputs of an average row change by when it gets each of J features."""
-    with bank.lock:
-        X = MultiHot.from_rows([[feature] for feature in features], bank.encoder.n_features)
-        evidence = bank.evidence
-        if isinstance(bank.model, Network):
-            before, P = _average_outputs(bank, bank.model, X)
-        else:
-            before = P = np.zeros((1, 1)) if evidence is None else evidence.state.mean[None]
-            P = np.repeat(P, len(features), 0)
-        after = P if evidence is None else evidence.move(P, bank.new_part(X))
-        if bank.mixture is not None and bank.mixture.n_labels:
-            after = bank.mixture.predict(X, P, after)
-            without = MultiHot.from_rows([[]], bank.encoder.n_features)
-            before = bank.mixture.predict(without, before, before)
-        return after - before
+    bank = bank.copy()  # of one moment
+    X = MultiHot.from_rows([[feature] for feature in features], bank.encoder.n_features)
+    evidence = bank.evidence
+    if isinstance(bank.model, Network):
+        before, P = _average_outputs(bank, bank.model, X)
+    else:
+        before = P = np.zeros((1, 1)) if evidence is None else evidence.state.mean[None]
+        P = np.repeat(P, len(features), 0)
+    after = P if evidence is None else evidence.move(P, bank.new_part(X))
+    if bank.mixture is not None and bank.mixture.n_labels:
+        after = bank.mixture.predict(X, P, after)
+        without = MultiHot.from_rows([[]], bank.encoder.n_features)
+        before = bank.mixture.predict(without, before, before)
+    return np.asarray(after - before)
 
 
 def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[Floats, Floats]:
@@ -176,7 +175,8 @@ def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[
 
 def describe(bank: FeatureBank) -> dict[str, Any]:
     """What the bank is, for people and programs: fields, sizes, settings, metrics."""
-    encoder = bank.encoder  # of one moment
+    bank = bank.copy()  # of one moment
+    encoder = bank.encoder
     field_of = encoder.field_of
     new = np.arange(len(field_of)) >= bank.n_observed
     fields = [

@@ -52,7 +52,7 @@ def export_onnx(bank: FeatureBank, out: str | Path) -> list[Path]:
     OpenFATEError
         Where the extra `export` is not installed.
     """
-    path = Path(out)
+    path, bank = Path(out), bank.copy()  # of one moment
     _check_out(path, ".onnx", "the network is an .onnx file")
     table = path.with_suffix(".safetensors")
     content = _onnx_bytes(bank)
@@ -106,6 +106,7 @@ def table_of(bank: FeatureBank) -> NDArray[np.float32]:
 
     Members of an ensemble stand side by side: H is the sum of their widths.
     """
+    bank = bank.copy()  # of one moment
     ids, field_of = np.arange(bank.encoder.n_features, dtype=np.int32), bank.encoder.field_of
     dropped = not bank.embeddings
     tables = [m.embeddings(ids, field_of, drop_new=dropped) for m in _members(bank)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
+from openfate._lazy import ComputesOnce
 from openfate.errors import InputError
 from openfate.models import (
     FATE,
@@ -36,7 +38,7 @@ from openfate.table import MultiHot, Table
 Arrays = dict[str, NDArray[Any]]
 
 
-class Network:
+class Network(ComputesOnce):
     """FATE models of one fit, whose predictions are averaged, with their running sums.
 
     Parameters
@@ -96,13 +98,23 @@ class Network:
         else:
             # WHY: blocks of rows have a thread each; products that start threads of their own, too
             # small for them, take ten times as long on a busy machine.
-            with _blas().limit(limits=1, user_api="blas"):
+            X = self._observed(X) if drop_new else X
+            with _ONE_THREAD:
                 parts = [
                     self._stacked.logits(part.X, self._embeddings(part.ids, field_of, drop_new))
                     for part in Touched.cut(X)
                 ]
             logits = np.concatenate(parts, axis=1)
         return np.asarray(_finish(logits, self.task, *self.target_scale).mean(0))
+
+    def _observed(self, X: MultiHot) -> MultiHot:
+        """The rows without new features, which add nothing: as many as may be, of a wide table."""
+        kept = X.ids < self.n_observed
+        if kept.all():
+            return X
+        row_ptr = np.concatenate([[0], np.cumsum(kept)])[X.row_ptr]
+        values = None if X.values is None else X.values[kept]
+        return MultiHot(row_ptr, X.ids[kept], X.n_features, values)
 
     def _embeddings(
         self, ids: NDArray[np.int32], field_of: Fields | None, drop_new: bool
@@ -131,6 +143,8 @@ class Network:
 
     def observe(self, X: MultiHot, only: NDArray[np.integer] | None = None) -> None:
         """Add rows to the sums of every member, of all features or those whose ids `only` has."""
+        if not self.computes_new:  # nothing would ever ask for the sums
+            return
         parts = Touched.cut(X)
         for member in self.members:
             member.add(parts, X.n_features, only)
@@ -141,7 +155,7 @@ class Network:
         return self._with([member.ahead(parts, only) for member in self.members])
 
     def copy(self) -> Network:
-        """A copy with sums of its own."""
+        """A copy that goes on by itself."""
         return self._with([member.copy() for member in self.members])
 
     def _with(self, members: list[RunningFATE]) -> Network:
@@ -167,14 +181,11 @@ class Network:
         return weights
 
     def state(self) -> Arrays:
-        """Copies of the counts and sums of each member: rows are added to these in place."""
+        """The counts and sums of each member."""
         state: Arrays = {}
-        for at, member in enumerate(self.members):
-            state[f"{at}.counts"] = member.sums.counts.copy()
-            messages = member.sums.messages
-            if member.extrapolator is None:  # a bundle has them all the same, as zeros
-                messages = np.zeros((len(messages), member.backbone.width))
-            state[f"{at}.messages"] = messages.copy()
+        for at, member in enumerate(self.members if self.computes_new else ()):
+            state[f"{at}.counts"] = member.sums.counts
+            state[f"{at}.messages"] = member.sums.messages
         return state
 
     def settings(self) -> dict[str, Any]:
@@ -202,6 +213,33 @@ class Network:
             raise InputError("the members of the network have different features, or are none.")
         mean, deviation = settings["target_scale"]
         return cls(members, settings["task"], (float(mean), float(deviation)))
+
+
+class _OneThread:
+    """Keeps numpy's products to one thread as long as anybody is inside.
+
+    WHY: the limit is of the process.  Of callers that each set it and put back what they found, the
+    last one would put back the limit of another.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._n_inside = threading.Lock(), 0
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._n_inside:
+                self._limit = _blas().limit(limits=1, user_api="blas")
+            self._n_inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_inside -= 1
+            if not self._n_inside:
+                self._limit.restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()
 
 
 @functools.cache
@@ -249,12 +287,13 @@ def _member(weights: Arrays, state: Arrays, settings: dict[str, Any]) -> Running
             centred=bool(settings.get("centred", False)),  # not in bundles from before it
         )
     model.load_state_dict(tensors, assign=True)
+    if extrapolator is None:  # bundles from before it have sums that nothing asks for
+        return RunningFATE(model)
     counts, messages = state["counts"], state["messages"]
     good = messages.shape == (len(counts), backbone.width) and len(counts) >= len(model.W)
     if not good or {counts.dtype, messages.dtype} != {np.dtype(np.float64)}:
         raise InputError(f"sums have the shape {messages.shape} for the width {backbone.width}.")
-    heard = messages if extrapolator is not None else messages[:, :0]
-    return RunningFATE(model, Sums(counts.copy(), heard.copy()))
+    return RunningFATE(model, Sums(counts, messages))
 
 
 def _extrapolator(width: int, name: str = "sage", **options: Any) -> GraphSAGE | ContextMap:

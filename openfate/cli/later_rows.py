@@ -123,7 +123,8 @@ class LaterRows:
         for numbers, rows in self.file.numbered(self.batch_rows, self.where, wanted):
             n_found += len(rows)
             labels = None if self.labels is None else self.labels.of(rows)
-            batch = LaterBatch(rows.select(self.columns), numbers, rows.select(self.keep), labels)
+            used = rows if wanted == self.columns else rows.select(self.columns)
+            batch = LaterBatch(used, numbers, rows.select(self.keep), labels)
             if self.labelled == "all" and labels is not None:
                 has_label = is_complete(labels)
                 self.n_unlabelled += int((~has_label).sum())

@@ -59,8 +59,6 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """
 
     bank_: FeatureBank
-    # Labelled rows that came later, for training again; those of `fit` are the subclass's.
-    _later: list[tuple[Table, NDArray[Any], NDArray[np.float64] | None]]
     _target_name: tuple[str, ...]
     n_features_in_: int
     feature_names_in_: NDArray[Any]
@@ -135,27 +133,28 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         """Make the bank, which has seen the rows `X`; without `usage` new features are ignored."""
         uses_embeddings = usage is not None and usage.scale is not None
+        evidence, mixture, task = None, None, target.task
+        if usage is not None:
+            evidence = LiveEvidence(model.n_outputs, task, usage.state, usage.batch)
+            numbers = target.outcomes if task == "regression" else np.array([0.0, 1.0])
+            bounds = float(numbers.min()), float(numbers.max())
+            trusts = usage.trusts_evidence
+            mixture = Mixture(model.n_outputs, task, trusts_evidence=trusts, bounds=bounds)
         self.bank_ = FeatureBank(
             encoder,
             model,
             target.classes,
             embeddings=usage.strength if usage is not None and uses_embeddings else 0.0,
+            evidence=evidence,
+            mixture=mixture,
             policies=self._policies,
             exclude=(*self._excluded, *self._target_name),
             overrides=self._overrides,
         )
-        self._later = []
+        # WHY: training rows, in which nothing is new, are no evidence: a feature's rows are
+        # compared with the mean of the rows it came with, as in the probe; a mean of other rows,
+        # however near, would be counted once for each new feature of a row.
         self.bank_.count(X)
-        # WHY: after the training rows, in which nothing is new: a feature's rows are compared with
-        # the mean of the rows it came with, as in the probe; a mean of other rows, however near,
-        # would be counted once for each new feature of a row.
-        if usage is not None:
-            task, n_outputs = target.task, model.n_outputs
-            self.bank_.evidence = LiveEvidence(n_outputs, task, usage.state, usage.batch)
-            numbers = target.outcomes if task == "regression" else np.array([0.0, 1.0])
-            bounds = float(numbers.min()), float(numbers.max())
-            trusts = usage.trusts_evidence
-            self.bank_.mixture = Mixture(n_outputs, task, trusts_evidence=trusts, bounds=bounds)
 
     def _expect_share(self, encoder: Encoder, unlabelled: Table | None) -> float | None:
         """The share of cells that will be new: the parameter, or what unlabelled rows tell."""
@@ -247,14 +246,12 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         table = self._open(X)
         labels = None if y is None else self.bank_.read_labels(y, table.n_rows)
         weight = None if sample_weight is None else np.asarray(sample_weight, np.float64)
-        retrain = None
+        options: dict[str, Any] = {"seen": seen, "weight": weight, "policies": self._policies}
         if labels is not None and refit == "auto":
-            retrain = self._retrain_with(table, labels, weight)
-        self.bank_.observe(
-            table, labels, seen=seen, weight=weight, retrain=retrain, policies=self._policies
-        )
-        if retrain is not None and labels is not None:
-            self._later = [*self._later, (kept_rows(table), labels, weight)]
+            options["retrain"] = self._retrain_with(table, labels, weight)
+            if options["retrain"] is not None:
+                options["keep"] = kept_rows(table), labels, weight
+        self.bank_.observe(table, labels, **options)
         return self
 
     def _retrain_with(

@@ -302,7 +302,7 @@ class FATEEstimator(BankEstimator):
         def retrain(n_rows: int, encoder: Encoder) -> Network | None:
             shown = None if weight is None else weight[:n_rows]
             first = _select_rows(table, np.arange(n_rows)), labels[:n_rows], shown
-            parts = [*self._later, first]
+            parts = [*bank.kept, first]
             if not is_due(sum(part[0].n_rows for part in parts), slow=True):
                 return None
             more = [

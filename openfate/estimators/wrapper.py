@@ -193,7 +193,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         def retrain(n_rows: int, encoder: Encoder) -> Wrapped | None:
             first = np.arange(n_rows)
             shown = None if weight is None else weight[first]
-            parts = [*self._later, (_take_rows(table, first), labels[first], shown)]
+            parts = [*self.bank_.kept, (_take_rows(table, first), labels[first], shown)]
             slow = encoded.nnz > _SLOW_CELLS
             if not is_due(sum(part[0].n_rows for part in parts), slow=slow):
                 return None

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features, touched_features
-from openfate.growing import Floats, with_room
+from openfate.growing import Floats, PagedArray
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
 from openfate.table import MultiHot
@@ -52,7 +52,7 @@ class Fields(Protocol):
 
 
 class Sums:
-    """Of every known feature the number of its rows and the sum of what they send.
+    """Of every known feature the number of its rows and the sum of what they send; never changed.
 
     Sums are float64: a float32 sum stops growing after some ten million rows.
 
@@ -65,7 +65,7 @@ class Sums:
     """
 
     def __init__(self, counts: Floats, messages: Floats) -> None:
-        self._counts, self._messages, self.n_features = counts, messages, len(counts)
+        self._both = PagedArray(np.concatenate([counts[:, None], messages], axis=1))
 
     @classmethod
     def zeros(cls, n_features: int, width: int) -> Sums:
@@ -73,40 +73,37 @@ class Sums:
         return cls(np.zeros(n_features), np.zeros((n_features, width)))
 
     @property
+    def n_features(self) -> int:
+        """D'."""
+        return len(self._both)
+
+    @property
+    def width(self) -> int:
+        """H."""
+        return self._both.width[0] - 1
+
+    @property
     def counts(self) -> Floats:
         """(D',) the rows of each feature."""
-        return self._counts[: self.n_features]
+        return self._both.to_array()[:, 0]
 
     @property
     def messages(self) -> Floats:
         """(D', H) the sum of what they send."""
-        return self._messages[: self.n_features]
+        return self._both.to_array()[:, 1:]
 
-    def grow(self, n_features: int) -> None:
-        """Make room for ids up to `n_features`."""
-        if n_features > self.n_features:
-            self._counts = with_room(self._counts, self.n_features, n_features)
-            self._messages = with_room(self._messages, self.n_features, n_features)
-            self.n_features = n_features
-
-    def add(self, more: More) -> None:
-        """Add rows to the sums of the features that they have, which there is room for."""
-        self._counts[more.ids] += more.counts
-        self._messages[more.ids] += more.messages
+    def plus(self, more: More, n_features: int) -> Sums:
+        """The sums of further rows too, of at least `n_features` features."""
+        later = copy.copy(self)
+        later._both, both, places = self._both.open(more.ids, n_features)
+        both[places, 0] += more.counts
+        both[places, 1:] += more.messages
+        return later
 
     def at(self, ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
         """Counts and messages of some features; of no rows for ids that are not known."""
-        held = ids < self.n_features
-        if held.all():
-            return self._counts[ids], self._messages[ids]
-        there = ids[held]
-        counts, messages = np.zeros(len(ids)), np.zeros((len(ids), self._messages.shape[1]))
-        counts[held], messages[held] = self._counts[there], self._messages[there]
-        return counts, messages
-
-    def copy(self) -> Sums:
-        """Sums of their own."""
-        return Sums(self.counts.copy(), self.messages.copy())
+        both = self._both.take(ids)
+        return both[:, 0], both[:, 1:]
 
 
 class More(NamedTuple):
@@ -123,10 +120,12 @@ class More(NamedTuple):
             return parts[0]
         every = np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)])
         ids = np.unique(every)
-        total = Sums.zeros(len(ids), width)
+        counts, messages = np.zeros(len(ids)), np.zeros((len(ids), width))
         for part in parts:
-            total.add(part._replace(ids=np.searchsorted(ids, part.ids).astype(np.int32)))
-        return cls(ids, total.counts, total.messages)
+            places = np.searchsorted(ids, part.ids)
+            counts[places] += part.counts
+            messages[places] += part.messages
+        return cls(ids, counts, messages)
 
     def at(self, ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
         """Counts and messages of some features, zero for others than these."""
@@ -232,12 +231,11 @@ class RunningFATE:
     ) -> None:
         """As `observe`, of rows that several models are to observe."""
         more = self._hear(parts, only)
+        later = copy.copy(self)
+        later.sums = self.sums.plus(more, n_features)
         new = more.ids[more.ids >= self.n_observed]
-        # WHY: in place and last, once nothing can fail: a failed call leaves the sums as they were.
-        before = self._common_of(new)
-        self.sums.grow(n_features)
-        self.sums.add(more)
-        self._move_common(before, self._common_of(new))
+        later._move_common(self._common_of(new), later._common_of(new))
+        self.sums, self._common = later.sums, later._common
 
     def ahead(self, parts: Sequence[Touched], only: NDArray[np.integer]) -> RunningFATE:
         """A model that has observed rows, for features whose ids `only` has, and shares the rest.
@@ -251,15 +249,13 @@ class RunningFATE:
         return other
 
     def copy(self) -> RunningFATE:
-        """A copy with sums of its own and the same network."""
-        other = copy.copy(self)
-        other.sums = self.sums.copy()
-        return other
+        """A copy that goes on by itself, with the same network; sums are replaced, not changed."""
+        return copy.copy(self)
 
     @torch.no_grad()
     def _hear(self, parts: Sequence[Touched], only: NDArray[np.integer] | None) -> More:
         """What rows add to the sums of features, of all or of those whose ids `only` has."""
-        H = self.sums.messages.shape[1]
+        H = self.sums.width
         found = []
         for part in parts:
             messages = np.zeros((len(part.ids), H))

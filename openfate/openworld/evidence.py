@@ -36,8 +36,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from openfate._lazy import ComputesOnce
 from openfate.errors import InputError
-from openfate.growing import with_room
+from openfate.growing import PagedArray
 from openfate.table import MultiHot
 
 Floats = NDArray[np.float64]
@@ -46,7 +47,7 @@ Floats = NDArray[np.float64]
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
 
 SAMPLE = 2000  # rows; what is measured on them is one number, and more rows do not change it
-_SUMS = ("count", "total")
+_ARRAYS = ("count", "total", "row_count", "row_total")
 TINY = 1e-12  # a probability below it counts as this much, so that every logarithm is finite
 # Strengths that `reference_strength` tries: 0, then 1/32 .. 4 in steps of a sixth of an octave.
 _GRID = np.concatenate([[0.0], 2.0 ** np.arange(-5, 2.001, 1 / 6)])
@@ -86,25 +87,26 @@ class Evidence:
             raise InputError(f"n_outputs={n_outputs}: a {task} task has {least} or more.")
         self.n_outputs = n_outputs
         self.task: Task = task
-        self.n_features = 0
         self.row_count = 0.0
         self.row_total = np.zeros(n_outputs)
-        self._sums = {name: np.zeros(self._shape(name, 0)) for name in _SUMS}
-
-    def _shape(self, name: str, n_features: int) -> tuple[int, ...]:
-        return (n_features,) if name.endswith("count") else (n_features, self.n_outputs)
+        self._sums = PagedArray(np.zeros((0, 1 + n_outputs)))  # (J, 1 + C) rows, then sums of P0
 
     # ---- looking at it -----------------------------------------------------------------------
 
     @property
+    def n_features(self) -> int:
+        """J."""
+        return len(self._sums)
+
+    @property
     def count(self) -> Floats:
         """(J,) rows of each new feature."""
-        return self._sums["count"][: self.n_features]
+        return self._sums.to_array()[:, 0]
 
     @property
     def total(self) -> Floats:
         """(J, C) the sum of P0 over them."""
-        return self._sums["total"][: self.n_features]
+        return self._sums.to_array()[:, 1:]
 
     @property
     def mean(self) -> Floats:
@@ -121,14 +123,8 @@ class Evidence:
         >>> state.at(np.array([7, 0]))[0]
         array([0., 1.])
         """
-        count, total = (self._sums[name] for name in _SUMS)
-        known = ids < self.n_features
-        if known.all():
-            return count[ids], total[ids]
-        there = ids[known]
-        found = np.zeros(len(ids)), np.zeros((len(ids), self.n_outputs))
-        found[0][known], found[1][known] = count[there], total[there]
-        return found
+        sums = self._sums.take(ids)
+        return sums[:, 0], sums[:, 1:]
 
     # ---- changing it -------------------------------------------------------------------------
 
@@ -146,11 +142,10 @@ class Evidence:
         array([[3.]])
         """
         P0 = self.check_predictions(P0, X.n_rows)
-        self._grow(X.n_features)
-        self._sum("count", X, None, weight)
-        self._sum("total", X, P0, weight)
+        self._sums, sums, places = self._sums.open(X.ids, X.n_features)
+        _add_cells(sums, places, X, P0, weight)
         self.row_count += weight * X.n_rows
-        self.row_total += weight * P0.sum(0)
+        self.row_total = self.row_total + weight * P0.sum(0)
         return self
 
     def remove(self, X: MultiHot, P0: ArrayLike, *, weight: float = 1.0) -> Evidence:
@@ -164,9 +159,8 @@ class Evidence:
         """Let everything so far count less; 1 changes nothing, 0 forgets all."""
         if not 0 <= factor <= 1:
             raise InputError(f"factor={factor}: choose a number from 0 to 1.")
-        for array in (self.row_total, *self._sums.values()):
-            array *= factor
-        self.row_count *= factor
+        self._sums = PagedArray(factor * self._sums.to_array())
+        self.row_total, self.row_count = factor * self.row_total, factor * self.row_count
         return self
 
     def merge(self, other: Evidence) -> Evidence:
@@ -176,16 +170,16 @@ class Evidence:
                 f"evidence of a {other.task} task with {other.n_outputs} outputs cannot be merged "
                 f"into that of a {self.task} task with {self.n_outputs}: merge like with like."
             )
-        self._grow(other.n_features)
-        for name, array in self._sums.items():
-            array[: other.n_features] += other._sums[name][: other.n_features]
+        every = np.arange(other.n_features)
+        self._sums, sums, places = self._sums.open(every, other.n_features)
+        sums[places] += other._sums.to_array()
         self.row_count += other.row_count
-        self.row_total += other.row_total
+        self.row_total = self.row_total + other.row_total
         return self
 
     def copy(self) -> Evidence:
-        """An independent state with the same content."""
-        return Evidence(self.n_outputs, self.task).merge(self)
+        """An independent state with the same content: what it holds is replaced, never changed."""
+        return copy.copy(self)
 
     # ---- arrays in, arrays out -----------------------------------------------------------------
 
@@ -197,9 +191,9 @@ class Evidence:
         >>> sorted(Evidence(2).to_arrays())[:3]
         ['count', 'row_count', 'row_total']
         """
-        arrays = {name: array[: self.n_features].copy() for name, array in self._sums.items()}
         return {
-            **arrays,
+            "count": self.count,
+            "total": self.total,
             "row_count": np.array([self.row_count]),
             "row_total": self.row_total.copy(),
         }
@@ -213,42 +207,27 @@ class Evidence:
         InputError
             Where an array is missing or does not fit the others.
         """
-        missing = [name for name in (*_SUMS, "row_count", "row_total") if name not in arrays]
+        missing = [name for name in _ARRAYS if name not in arrays]
         if missing:
             raise InputError(f"a state of evidence lacks the arrays {', '.join(missing)}.")
         given = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
         state = cls(len(given["row_total"]), task)
-        state._grow(len(given["count"]))
-        for name, array in state._sums.items():
-            if given[name].shape != array[: state.n_features].shape:
+        count, total = given["count"], given["total"]
+        for name, array, wanted in (
+            ("count", count, (len(count),)),
+            ("total", total, (len(count), state.n_outputs)),
+        ):
+            if array.shape != wanted:
                 raise InputError(
-                    f"the array {name} of a state of evidence has the shape {given[name].shape}, "
-                    f"not {array[: state.n_features].shape}."
+                    f"the array {name} of a state of evidence has the shape {array.shape}, "
+                    f"not {wanted}."
                 )
-            array[: state.n_features] = given[name]
+        state._sums = PagedArray(np.concatenate([count[:, None], total], axis=1))
         state.row_count = float(given["row_count"].sum())
         state.row_total = given["row_total"].copy()
         return state
 
     # ---- within --------------------------------------------------------------------------------
-
-    def _grow(self, n_features: int) -> None:
-        """Make room; sums of no rows are zero."""
-        for name, array in self._sums.items():
-            self._sums[name] = with_room(array, self.n_features, n_features)
-        self.n_features = max(self.n_features, n_features)
-
-    def _sum(self, name: str, X: MultiHot, values: Floats | None, weight: float) -> None:
-        """Add each row's values to all its features; cost by cells, whatever J is."""
-        if not X.nnz:
-            return
-        each = weight * _edges(X)
-        if values is None:
-            np.add.at(self._sums[name], X.ids, each)
-            return
-        row = X.row_of
-        for c in range(self.n_outputs):
-            np.add.at(self._sums[name][:, c], X.ids, each * values[row, c])
 
     def check_predictions(self, P0: ArrayLike, n_rows: int) -> Floats:
         """Give predictions as an array (N, C); refuse what is none."""
@@ -572,6 +551,16 @@ def _sigmoid(z: Floats) -> Floats:
     return np.asarray(0.5 * (1 + np.tanh(z / 2)))
 
 
+def _add_cells(
+    sums: Floats, places: NDArray[np.integer], X: MultiHot, P0: Floats, weight: float = 1.0
+) -> None:
+    """Add each row, and its P0, to the sums (m, 1 + C) of its cells, which lie at `places`."""
+    each, row = weight * _edges(X), X.row_of
+    np.add.at(sums[:, 0], places, each)
+    for c, column in enumerate(P0.T, 1):
+        np.add.at(sums[:, c], places, each * column[row])
+
+
 def _edges(X: MultiHot) -> Floats:
     """(nnz,) how much of its row each cell counts for."""
     return np.ones(X.nnz) if X.values is None else X.values.astype(np.float64)
@@ -585,7 +574,7 @@ def _sum_at_rows(row: NDArray[np.int64], values: Floats, n_rows: int) -> Floats:
 # ---- what a bank keeps -------------------------------------------------------------------------
 
 
-class LiveEvidence:
+class LiveEvidence(ComputesOnce):
     """Evidence in a stream, and what it says of a row, without keeping the rows.
 
     Parameters
@@ -834,36 +823,33 @@ class JointPools:
 
     def __init__(self, state: Evidence) -> None:
         self._state, self._ids = state, np.empty(0, np.int32)  # ascending
-        self._added = Evidence(state.n_outputs, state.task)  # of those, by place
+        self._added = np.zeros((1, 1 + state.n_outputs))  # of those, by place, and of no rows
+        self._row_count, self._row_total = state.row_count, state.row_total
         self.n_outputs, self.task = state.n_outputs, state.task
 
     def add(self, X: MultiHot, P0: Floats) -> None:
         """Observe rows: their new features (N, J) and their predictions (N, C)."""
+        P0 = self._state.check_predictions(P0, X.n_rows)
         ids = np.union1d(self._ids, X.ids).astype(np.int32)
-        if len(ids) > len(self._ids):
-            places = np.searchsorted(ids, self._ids).astype(np.int32)
-            wider = {"count": np.zeros(len(ids)), "total": np.zeros((len(ids), self.n_outputs))}
-            arrays = self._added.to_arrays()
-            for name, array in wider.items():
-                array[places] = arrays[name]
-            self._added, self._ids = Evidence.from_arrays(arrays | wider, self.task), ids
-        places = np.searchsorted(ids, X.ids).astype(np.int32)
-        self._added.add(MultiHot(X.row_ptr, places, len(ids), X.values), P0)
+        added = np.zeros((len(ids) + 1, 1 + self.n_outputs))
+        added[np.searchsorted(ids, self._ids)] = self._added[:-1]
+        _add_cells(added, np.searchsorted(ids, X.ids), X, P0)
+        self._ids, self._added = ids, added
+        self._row_count = self._row_count + X.n_rows
+        self._row_total = self._row_total + P0.sum(0)
 
     def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:
         """Rows (n,) and sums of P0 (n, C) of some features."""
         (count, total), place = self._state.at(ids), np.searchsorted(self._ids, ids)
         there = place < len(self._ids)
         there[there] = self._ids[place[there]] == ids[there]
-        more = self._added.at(np.where(there, place, len(self._ids)))
-        return count + more[0], total + more[1]
+        more = self._added[np.where(there, place, -1)]
+        return count + more[:, 0], total + more[:, 1:]
 
     @property
     def mean(self) -> Floats:
         """(C,) pi."""
-        count = self._state.row_count + self._added.row_count
-        total = self._state.row_total + self._added.row_total
-        return total / count if count > 0 else total
+        return self._row_total / self._row_count if self._row_count > 0 else self._row_total
 
 
 Pools = Evidence | JointPools

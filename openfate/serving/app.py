@@ -98,7 +98,7 @@ class Service:
             refuse(f"graph is {str(graph)[:40]!r}", "graph", "choose state, auto or batch")
         if reasons not in (False, True) or (reasons and len(rows) > _REASONS_ROWS):
             refuse("reasons", "reasons", f"give true with at most {_REASONS_ROWS} rows")
-        bank = self.live.bank
+        bank = self.live.bank.copy()  # of one moment
         ids = read_ids(told, len(rows), self.limits)
         if len(rows) <= _FEW_ROWS and not reasons:
             answers = [self._answer(bank, row, graph) for row in rows]

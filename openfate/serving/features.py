@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from openfate.bank import FeatureBank, Floats, Network, average_effects, nearest
 from openfate.errors import InputError
 
-_MOST_OBSERVED = 300  # features on the map, the most frequent ones
-_MOST_NEW = 300  # and the newest
+_MOST = 300  # features on the map: the most frequent observed ones, and the newest
+_CELLS = 3_000_000  # an average row has a cell for each observed feature
 
 
 def list_features(
@@ -29,6 +29,7 @@ def list_features(
     neighbours
         How many of the nearest known features are told of each; 0 takes the least time.
     """
+    bank = bank.copy()  # of one moment
     rows = bank.rows
     ids = np.arange(bank.n_observed if new else 0, len(rows))
     ids = ids[np.argsort(-rows[ids], kind="stable")][:most]
@@ -41,7 +42,9 @@ def list_features(
 def _describe(bank: FeatureBank, ids: NDArray[Any], rows: Floats) -> list[dict[str, Any]]:
     if not len(ids):
         return []
-    effects = average_effects(bank, ids.tolist())
+    step = max(1, _CELLS // max(1, bank.n_observed))
+    parts = [average_effects(bank, ids[at : at + step].tolist()) for at in range(0, len(ids), step)]
+    effects = np.concatenate(parts)
     names = [str(name) for name in bank.classes] or ["prediction"]
     told = []
     for j, effect in zip(ids.tolist(), effects, strict=True):
@@ -80,10 +83,11 @@ def map_features(bank: FeatureBank) -> dict[str, Any]:
     components of the observed ones.  Where new features have none, a point is the effect of the
     feature on the last class and the logarithm of its rows.
     """
-    rows = bank.rows
-    first = bank.n_observed
-    observed = np.argsort(-rows[:first], kind="stable")[:_MOST_OBSERVED]
-    ids = np.concatenate([observed, np.arange(first, len(rows))[-_MOST_NEW:]])
+    bank = bank.copy()  # of one moment
+    rows, first = bank.rows, bank.n_observed
+    most = min(_MOST, max(10, _CELLS // max(1, first)))
+    observed = np.argsort(-rows[:first], kind="stable")[:most]
+    ids = np.concatenate([observed, np.arange(first, len(rows))[-most:]])
     told = _describe(bank, ids, rows)
     at, axes = None, ("embedding 1", "embedding 2")
     if isinstance(bank.model, Network) and bank.embeddings:

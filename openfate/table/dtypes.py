@@ -6,10 +6,13 @@ least that holds them all (integer < real, date < time, everything < text).
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 
 import polars as pl
 
+from openfate.table.fields import FEW_ROWS
 from openfate.table.frame import text_of, times_of
 
 # What a cell must look like.  "01" and numbers beyond 64 bits are text: their digits are a name.
@@ -27,9 +30,14 @@ _PATTERNS: dict[pl.DataType, str] = {  # the narrower type first
     pl.Datetime("us"): f"{_DATE}|{_TIME}$",
     _UTC: _TIME + _ZONE,
 }
+# Of these no reader has another opinion; what looks like any type is left to polars.
+_PLAIN_INTEGER = re.compile("-?(0|[1-9][0-9]{0,17})")
+_PLAIN_REAL = re.compile(r"-?(0|[1-9][0-9]{0,17})\.[0-9]{1,18}")
+_ANY = re.compile("|".join(f"({pattern})" for pattern in _PATTERNS.values()))
 _NAMES: dict[str, pl.DataType] = {
     str(dtype): dtype for dtype in (pl.Null(), *_PATTERNS, pl.String())
 }
+_CAST = frozenset({pl.Int64(), pl.Float64(), pl.String()})
 _WIDER = {
     (pl.Int64(), pl.Float64()): pl.Float64(),
     (pl.Date(), pl.Datetime("us")): pl.Datetime("us"),
@@ -44,10 +52,31 @@ def type_of(text: pl.Series) -> pl.DataType:
     >>> type_of(pl.Series(["1", None, "2.5"])), type_of(pl.Series(["01"]))
     (Float64, String)
     """
-    values = text.drop_nulls().unique()
-    if not len(values):
+    if text.null_count() == len(text):
         return pl.Null()
+    if len(text) <= FEW_ROWS and (sure := _type_of_few(text.to_list())) is not None:
+        return sure
+    values = text.drop_nulls().unique()
     return next((dtype for dtype in _PATTERNS if _fits(values, dtype).all()), pl.String())
+
+
+def _type_of_few(cells: list[str | None]) -> pl.DataType | None:
+    """The same of few cells, without polars' calls; None where one is not plainly what it is."""
+    found: set[pl.DataType | None] = {_type_of_cell(cell) for cell in cells if cell is not None}
+    if None in found:
+        return None
+    if pl.String() in found:
+        return pl.String()
+    return pl.Float64() if pl.Float64() in found else pl.Int64()
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _type_of_cell(text: str) -> pl.DataType | None:
+    if _PLAIN_INTEGER.fullmatch(text):
+        return pl.Int64()
+    if _PLAIN_REAL.fullmatch(text):
+        return pl.Float64()
+    return None if not text.isascii() or _ANY.search(text) else pl.String()
 
 
 def join_types(one: pl.DataType, other: pl.DataType) -> pl.DataType:
@@ -105,6 +134,8 @@ def as_type(text: pl.Series, dtype: pl.DataType) -> pl.Series:
     >>> as_type(pl.Series(["1.5", "late"]), pl.Float64()).to_list()
     [1.5, None]
     """
+    if dtype in _CAST:
+        return text.cast(dtype, strict=False)
     if dtype == pl.Boolean:
         return text.str.to_lowercase() == "true"
     if dtype == pl.Date:

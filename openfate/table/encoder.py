@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 
 from openfate.errors import InputError, check_choice, check_integer
 from openfate.table.counts import Learned, Mask, Pieces, count
-from openfate.table.fields import KINDS, Field, Ids, Kind, Lookup, Plain, Value, guess_knots
+from openfate.table.fields import (
+    KINDS,
+    Field,
+    Ids,
+    Kind,
+    Lookup,
+    Plain,
+    RowKeys,
+    Value,
+    guess_knots,
+)
 from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
 from openfate.table.schema import Schema, refuse_nameless
@@ -28,6 +38,7 @@ from openfate.table.schema import Schema, refuse_nameless
 _STATES = tuple(state for kind in KINDS.values() for state in kind.states)
 _HEADER = ("schema", "missing", *_STATES, "hash_key", "fitted")
 _MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
+Keys = pl.Series | list[str] | list[int]
 _COLUMNS = {"field": pl.Int32(), "value": pl.String(), "bucket": pl.Int32()}
 
 
@@ -261,11 +272,11 @@ class Encoder:
     def _new_fields(
         self, table: Table, schema: Schema | None, may_add: Collection[str] | None
     ) -> list[Field]:
-        names = [
-            name
-            for name in (table.columns if schema is None else schema.names)
-            if name not in self.schema and (may_add is None or name in may_add)
-        ]
+        given = table.columns if schema is None else schema.names
+        names = [name for name in given if name not in self.schema]
+        if may_add is not None:
+            allowed = frozenset(may_add)
+            names = [name for name in names if name in allowed]
         if "" in names:
             refuse_nameless(table)
         if schema is None:
@@ -702,6 +713,13 @@ class Vocabulary:
             found = np.maximum(found, layer.find(keys))
         return found
 
+    def get(self, key: str | int) -> int:
+        """The id of one key, -1 where it has none."""
+        for layer in self.layers:
+            if (found := layer.get(key)) >= 0:
+                return found
+        return -1
+
     def key_of(self, feature: int) -> str | int | None:
         """Give the key that has an id of this field; None for a missing cell."""
         for layer in self.layers:
@@ -713,7 +731,7 @@ class Vocabulary:
         return None
 
     def add(
-        self, keys: pl.Series, first: int, missing: bool = False, lasting: bool = True
+        self, keys: Keys, first: int, missing: bool = False, lasting: bool = True
     ) -> Vocabulary:
         """Give the ids `first`, `first` + 1, ... to new keys, and then to a missing cell.
 
@@ -745,12 +763,19 @@ class _Codec:
     missing: bool
     vocabulary: Vocabulary = Vocabulary()
 
-    def _look(self, table: Table) -> tuple[Kind, pl.Series, bool]:
+    def _look(self, table: Table) -> tuple[Kind, Keys, bool]:
         """The kind that has learned from a table, its keys without an id, whether missing has none.
 
         Keys are in the order in which they get ids.
         """
         kind, new = self.kind.learn(table), []
+        may_be_new = self.missing and self.vocabulary.missing < 0
+        if (few := kind.read_few(table)) is not None:
+            wanted = {key for keys in few for key, _ in keys}
+            if kind.field.knots is not None:
+                wanted.update(range(len(kind.field.knots)))
+            unknown = sorted(key for key in wanted if self.vocabulary.get(key) < 0)
+            return kind, unknown, may_be_new and () in few
         for cells in kind.read(table):
             is_new = self.vocabulary.find(cells.keys) < 0
             if is_new.any():
@@ -761,7 +786,6 @@ class _Codec:
                 knots = pl.Series(range(len(kind.field.knots)), dtype=cells.keys.dtype)
                 new.append(knots.filter(pl.Series(self.vocabulary.find(knots) < 0)))
         keys = kind.order(pl.concat(new)) if new else pl.Series()
-        may_be_new = self.missing and self.vocabulary.missing < 0
         return kind, keys, may_be_new and len(kind.find_missing(table)) > 0
 
     def grow(self, table: Table, first: int, lasting: bool = True) -> _Codec:
@@ -781,7 +805,7 @@ class _Codec:
         known = [part.spread(self.vocabulary.find(part.keys)) >= 0 for part in cells]
         n_filled, n_known = sum(part.n_filled for part in cells), sum(map(np.count_nonzero, known))
         share = float((n_filled - n_known) / n_filled)
-        return Unseen(share, len(keys), tuple(map(kind.decode, keys.head(3))), missing)
+        return Unseen(share, len(keys), tuple(map(kind.decode, keys[:3])), missing)
 
     def look_up(self, cell: Plain | None) -> Sequence[tuple[int, float]] | None:
         """The ids of one cell, -1 for those that have none, and what their edges carry.
@@ -795,16 +819,13 @@ class _Codec:
         keys = self.kind.keys_in(cell)
         if keys is None:
             return None
-        layers = self.vocabulary.layers
-        if len(layers) == 1:
-            get = layers[0].get
-            return [(get(key), value) for key, value in keys]
-        return [
-            (max((layer.get(key) for layer in layers), default=-1), value) for key, value in keys
-        ]
+        get = self.vocabulary.get
+        return [(get(key), value) for key, value in keys]
 
     def encode(self, table: Table) -> list[_Column]:
         """Give the ids of the field's column; a date's parts are columns of their own."""
+        if (few := self.kind.read_few(table)) is not None:
+            return self._encode_few(few)
         columns = [
             _Column(cells.spread(self.vocabulary.find(cells.keys)), cells.row, cells.values)
             for cells in self.kind.read(table)
@@ -815,6 +836,23 @@ class _Codec:
         else:
             ids = np.append(ids, np.full(len(rows), self.vocabulary.missing, np.int32))
             columns[0] = _Column(ids, np.append(row, rows), values)
+        return columns
+
+    def _encode_few(self, cells: Sequence[RowKeys]) -> list[_Column]:
+        """The same, cell by cell."""
+        get, missing, has_values = self.vocabulary.get, self.vocabulary.missing, self.kind.has_values
+        columns = []
+        for part in range(max(1, *map(len, cells)) if cells else 1):
+            nothing = missing if part == 0 else -1
+            ids = [
+                get(keys[part][0]) if part < len(keys) else -1 if keys else nothing
+                for keys in cells
+            ]
+            values = None
+            if has_values:
+                carried = [keys[part][1] if part < len(keys) else 1.0 for keys in cells]
+                values = np.array(carried, dtype=np.float32)
+            columns.append(_Column(np.array(ids, dtype=np.int32), None, values))
         return columns
 
     def restore(self, features: pl.DataFrame) -> _Codec:
@@ -858,7 +896,8 @@ class FieldOf:
 
     def add(self, fields: Sequence[Ids], lasting: bool = True) -> FieldOf:
         """The fields of further features; what is not `lasting` is added to no more."""
-        layers = [*self.layers, *(np.asarray(array, dtype=np.int32) for array in fields)]
+        new = np.concatenate([np.empty(0, np.int32), *fields]).astype(np.int32)
+        layers = [*self.layers, new] if len(new) else list(self.layers)
         while lasting and len(layers) > 1 and 2 * len(layers[-1]) >= len(layers[-2]):
             last = layers.pop()
             layers[-1] = np.concatenate([layers[-1], last])

@@ -8,10 +8,12 @@ business.  A kind is a subclass of `Kind`, in a file of its own perhaps, and a l
 from __future__ import annotations
 
 import bisect
+import functools
 import hashlib
 import math
 import re
 import reprlib
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +24,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate._lazy import LazyDict
+from openfate._lazy import ComputesOnce, LazyDict
 from openfate.errors import InputError, suggest
 from openfate.table.frame import (
     Table,
@@ -41,6 +43,10 @@ Floats = NDArray[np.float64]
 
 # WHY: below some thousand cells Python's dicts are faster than a polars call of half a millisecond.
 SMALL = 2000
+# WHY: below some dozens of rows Python is faster than polars' calls, of which a column takes five.
+FEW_ROWS = 64
+_FEW_TYPES = frozenset({pl.String(), pl.Boolean(), pl.Int64(), pl.Float64()})
+_HASHED = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -145,9 +151,11 @@ def _as_pair(numbers: Any) -> tuple[float, float]:
 # ---- what every kind of field does ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Lookup:
-    """Which id each of some keys has.
+class Lookup(ComputesOnce):
+    """Which id each of some keys has; never changed.
+
+    Few keys are found by a dict.  Many are found by a sorted array of their hashes, and compared:
+    12 bytes a key beside the key itself, where a dict would take 150.
 
     Parameters
     ----------
@@ -155,34 +163,92 @@ class Lookup:
         (n,) texts, or numbers of buckets; each once.
     ids
         (n,) their ids.
+
+    Examples
+    --------
+    >>> jobs = Lookup(["cook", "pilot"], np.array([4, 7], np.int32))
+    >>> jobs.get("pilot"), jobs.find(pl.Series(["judge", "cook"])).tolist()
+    (7, [-1, 4])
     """
 
-    keys: pl.Series
-    ids: Ids
+    def __init__(self, keys: pl.Series | list[str] | list[int], ids: Ids) -> None:
+        self._given, self.ids = keys, ids
+
+    @cached_property
+    def keys(self) -> pl.Series:
+        """(n,)."""
+        # WHY: a Series takes 15 µs, and few keys of one of many columns are seldom asked for it.
+        if isinstance(self._given, pl.Series):
+            return self._given
+        is_text = bool(self._given) and isinstance(self._given[0], str)
+        return pl.Series(self._given, dtype=pl.String if is_text else pl.Int32)
 
     @cached_property
     def _id_of(self) -> dict[str | int, int]:
-        return dict(zip(self.keys.to_list(), self.ids.tolist(), strict=True))
+        keys = self._given
+        texts = keys.to_list() if isinstance(keys, pl.Series) else keys
+        return dict(zip(texts, self.ids.tolist(), strict=True))
+
+    @cached_property
+    def _index(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(n,) the hashes of the keys, ascending, and the place of each."""
+        codes = _hash_in_process(self.keys)
+        order = np.argsort(codes).astype(np.int32)
+        return codes[order], order
 
     def find(self, keys: pl.Series) -> Ids:
         """(m,) the id of each key, -1 where it is none of these."""
         if not len(self.ids):
             return _no_ids(len(keys))
-        if len(keys) > SMALL and "_id_of" not in vars(self):
-            # WHY: a million texts take a second in a dict, which also needs 150 MB, a third here.
-            new = pl.Series(self.ids, dtype=pl.Int32)
-            found = keys.replace_strict(self.keys, new, default=-1, return_dtype=pl.Int32)
-            return found.to_numpy(writable=True)
-        get = self._id_of.get
-        return np.array([get(key, -1) for key in keys.to_list()], dtype=np.int32)
+        if len(self.ids) <= SMALL and len(keys) <= SMALL:
+            get = self._id_of.get
+            return np.array([get(key, -1) for key in keys.to_list()], dtype=np.int32)
+        if len(keys) < len(self.ids) or "_index" in vars(self):
+            return self._find_many(keys)
+        # WHY: more cells than keys, as where the distinct texts of a column are spread over it:
+        # that is asked once, and polars needs no index.
+        new = pl.Series(self.ids, dtype=pl.Int32)
+        found = keys.replace_strict(self.keys, new, default=-1, return_dtype=pl.Int32)
+        return found.to_numpy(writable=True)
+
+    def _find_many(self, keys: pl.Series) -> Ids:
+        (codes, order), found = self._index, _no_ids(len(keys))
+        wanted = _hash_in_process(keys)
+        at, asked = np.searchsorted(codes, wanted), np.arange(len(keys))
+        while len(asked):  # once, or again for keys that share a hash
+            at, asked = at[at < len(codes)], asked[at < len(codes)]
+            same = codes[at] == wanted[asked]
+            at, asked = at[same], asked[same]
+            place = order[at]
+            equal = self.keys.gather(place).eq_missing(keys.gather(asked)).to_numpy()
+            found[asked[equal]] = self.ids[place[equal]]
+            at, asked = at[~equal] + 1, asked[~equal]
+        return found
 
     def get(self, key: str | int) -> int:
         """The id of one key, -1 where it is none of these."""
-        return self._id_of.get(key, -1)
+        if len(self.ids) <= SMALL:
+            return self._id_of.get(key, -1)
+        (codes, order), code = self._index, hash(key)
+        at = int(codes.searchsorted(code))
+        while at < len(codes) and codes[at] == code:
+            if self.keys[int(order[at])] == key:
+                return int(self.ids[order[at]])
+            at += 1
+        return -1
 
     def __add__(self, later: Lookup) -> Lookup:
         keys = pl.concat([self.keys, later.keys], rechunk=True)
         return Lookup(keys, np.concatenate([self.ids, later.ids]))
+
+
+def _hash_in_process(keys: pl.Series) -> NDArray[np.int64]:
+    """(n,) Python's own hashes, which no other process has: nobody can send keys that share one."""
+    codes = np.empty(len(keys), dtype=np.int64)
+    for start in range(0, len(keys), _HASHED):  # WHY: Python's texts take 60 bytes each
+        part = keys.slice(start, _HASHED).to_list()
+        codes[start : start + len(part)] = np.fromiter(map(hash, part), np.int64, len(part))
+    return codes
 
 
 def _no_ids(n_cells: int) -> Ids:
@@ -285,6 +351,28 @@ class Kind(ABC):
         What `read` gives for a column of that cell, without a column; None where only that will do.
         """
         return None
+
+    def read_few(self, table: Table) -> list[RowKeys] | None:
+        """(N,) the keys of each cell, none of a missing one: what `read` gives, for few rows.
+
+        None where only `read` will do.
+
+        Examples
+        --------
+        >>> table = Table(2, {"job": pl.Series(["cook", None])})
+        >>> Text(Field("job", "categorical")).read_few(table)
+        [(('cook', 1.0),), ()]
+        """
+        column = table.columns[self.field.name]
+        if len(column) > FEW_ROWS or self.hash_key is not None or column.dtype not in _FEW_TYPES:
+            return None
+        found: list[RowKeys] = []
+        for cell in column.to_list():
+            keys = () if cell is None else self.keys_in(cell)
+            if keys is None or cell != cell:
+                return None
+            found.append(keys)
+        return found
 
     # ---- keys -> values ----------------------------------------------------------------------
 
@@ -459,6 +547,9 @@ class List(Text):
         """None: a cell is a list."""
         return None
 
+    def read_few(self, table: Table) -> None:
+        """None: a cell is a list."""
+
     @classmethod
     def takes(cls, dtype: pl.DataType) -> bool:
         """Lists and arrays."""
@@ -473,7 +564,7 @@ class List(Text):
 
 
 @dataclass(frozen=True, eq=False)
-class Edges:
+class Edges(ComputesOnce):
     """Where the buckets of a numeric field lie; they have equal width."""
 
     state: ClassVar[str] = "edges"
@@ -633,7 +724,7 @@ _ROWS_A_KNOT = 16  # WHY: what fewer rows tell of a knot is noise, as settings' 
 
 
 @dataclass(frozen=True, eq=False)
-class Knots:
+class Knots(ComputesOnce):
     """Where the knots of a numeric field with ``numeric="linear"`` lie: at quantiles.
 
     A number x between the knots a and b has both, the left one with the value 1 - t and the right
@@ -661,13 +752,15 @@ class Knots:
         >>> Knots.learn(field, np.array([0.0] * 60 + [1.0] * 20 + [1e6])).at.tolist()
         [0.0, 1.0, 1000000.0]
         """
+        if field.knots is not None:
+            return cls.declared(field.knots)
         return cls.of_tally(field, _tally_of(field, numbers))
 
     @classmethod
     def of_tally(cls, field: Field, tally: Tally) -> Knots | None:
         """The same of numbers that were counted in pieces."""
         if field.knots is not None:
-            return cls(np.array(field.knots, dtype=np.float64))
+            return cls.declared(field.knots)
         values, counts = np.unique(tally.sample, return_counts=True)
         if not len(values):
             return None
@@ -692,22 +785,28 @@ class Knots:
         values, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
         if not len(values):
             return None
-        n_knots = max(2, min(field.n_knots, int(counts.sum()) // _NEW_ROWS_A_KNOT))
+        n_rows = int(counts.sum())
+        n_knots = max(2, min(field.n_knots, n_rows // _NEW_ROWS_A_KNOT))
         found = cls._of_quantiles(values, counts, n_knots)
-        if counts.sum() >= _MANY_NEW_ROWS:
+        if n_rows >= _MANY_NEW_ROWS:
             return found
-        size = float(np.median(np.abs(values))) or 1.0
+        # WHY: plain Python: of so few numbers each call of numpy would take longer than all this.
+        few = [float(value) for value in values]
+        size, middle = statistics.median(map(abs, few)) or 1.0, statistics.median(few)
         # Numbers far from 0 may lie close together: steps of their spread, or of parts of one.
-        spread = float(values[-1] - values[0]) or size / 16
-        steps = spread * np.array([0.5, 1.0, 2.0, 4.0])
-        around, middle = size * 2.0 ** np.arange(-3, 4), float(np.median(values))
-        more = [around, -around, [0.0], middle + steps, middle - steps]
-        with np.errstate(over="ignore"):
-            at = np.unique(np.concatenate([found.at[:: max(1, len(found.at) // 3)], *more]))
-        at = at[np.isfinite(at)]
-        if len(at) > field.n_knots:
-            at = at[np.linspace(0, len(at) - 1, field.n_knots).round().astype(int)]
-        return cls(at)
+        spread = few[-1] - few[0] or size / 16
+        at = {float(knot) for knot in found.at[:: max(1, len(found.at) // 3)]} | {0.0}
+        for part in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0):
+            at |= {size * part, -size * part}
+        for step in (0.5, 1.0, 2.0, 4.0):
+            at |= {middle + spread * step, middle - spread * step}
+        knots = sorted(knot for knot in at if math.isfinite(knot))
+        return cls(np.array([knots[place] for place in _choose(len(knots), field.n_knots)]))
+
+    @classmethod
+    def declared(cls, knots: tuple[float, ...]) -> Knots:
+        """Knots that a field names."""
+        return cls(np.array(knots, dtype=np.float64))
 
     @classmethod
     def _of_quantiles(cls, values: Floats, counts: NDArray[np.integer], n_knots: int) -> Knots:
@@ -776,6 +875,15 @@ class Knots:
             return None
         fits = at.ndim == 1 and 1 <= len(at) <= field.n_knots
         return cls(at) if fits and np.isfinite(at).all() and (at[1:] > at[:-1]).all() else None
+
+
+@functools.cache
+def _choose(n: int, most: int) -> list[int]:
+    """Places among n, evenly spread: at most so many."""
+    if n <= most:
+        return list(range(n))
+    places: list[int] = np.linspace(0, n - 1, most).round().astype(int).tolist()
+    return places
 
 
 _LOWEST_LOG, _HIGHEST_LOG = -64, 1 << 19  # ln(x)^2 of the largest float is below
@@ -880,6 +988,14 @@ def read_numbers(numbers: Floats, measure: Edges | Scale | LogBuckets | None) ->
     )
 
 
+def _numbers_in(table: Table, name: str) -> Floats:
+    """(N,) of a column, NaN where missing."""
+    numbers: Floats = table.recall(
+        name, "numbers", lambda: numbers_of(table.columns[name], name).to_numpy()
+    )
+    return numbers
+
+
 def guess_knots(field: Field, table: Table) -> Field:
     """A field that appears after training, with knots declared by its first rows where it has any.
 
@@ -891,7 +1007,7 @@ def guess_knots(field: Field, table: Table) -> Field:
     """
     if field.kind != "numeric" or field.numeric != "linear" or field.name not in table.columns:
         return field
-    numbers = numbers_of(table.columns[field.name], field.name).to_numpy()
+    numbers = _numbers_in(table, field.name)
     knots = Knots.guess(field, numbers[~np.isnan(numbers)])
     return field if knots is None else replace(field, knots=tuple(knots.to_json()))
 
@@ -988,11 +1104,7 @@ class Number(Kind):
 
     def numbers(self, table: Table) -> Floats:
         """(N,) NaN where missing."""
-        name = self.field.name
-        numbers: Floats = table.recall(
-            name, "numbers", lambda: numbers_of(table.columns[name], name).to_numpy()
-        )
-        return numbers
+        return _numbers_in(table, self.field.name)
 
     def _read(self, table: Table) -> tuple[Cells, ...]:
         if isinstance(self.measure, Knots):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from openfate._lazy import ComputesOnce
 from openfate.errors import InputError
 
 IntArray = NDArray[np.integer]
@@ -26,7 +27,7 @@ PART_ROWS = 1 << 16  # rows that are gone through at a time, where all would be 
 
 
 @dataclass(frozen=True, eq=False)
-class MultiHot:
+class MultiHot(ComputesOnce):
     """A 0-1 matrix of rows x features in compressed sparse row form, optionally with values.
 
     Parameters

@@ -15,6 +15,7 @@ import glob
 import gzip
 import io
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from openfate.table.dtypes import (
     type_of,
 )
 from openfate.table.expressions import condition, unknown_name
-from openfate.table.fields import Field, Knots, Numeric
+from openfate.table.fields import FEW_ROWS, Field, Knots, Numeric
 from openfate.table.frame import numbers_of, text_of
 from openfate.table.schema import Schema
 
@@ -174,8 +175,8 @@ class TextFile:
         return names
 
     def _check_names(self, names: list[str]) -> None:
-        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
-        if twice is not None:
+        if len(set(names)) < len(names):
+            twice = next(name for name, n in Counter(names).items() if n > 1)
             raise DataFileError(
                 f"{self.path}: two columns are called {twice!r}; rename one in the first line."
             )
@@ -313,13 +314,14 @@ class TextFile:
         if not data:
             return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
         try:
-            return pl.read_csv(
+            cells = pl.read_csv(
                 data,
                 separator=self.separator,
                 has_header=False,
                 quote_char='"' if self.has_quotes else None,
                 schema=dict.fromkeys(self.columns, pl.String),
-            ).select(names)
+            )
+            return cells if names is self.columns else cells.select(names)
         except pl.exceptions.PolarsError:
             return None
 
@@ -538,7 +540,8 @@ class RowFile:
     def _check_same_columns(self, file: File) -> None:
         first = self._files[0]
         for one, other in ((first, file), (file, first)):
-            lost = next((name for name in one.columns if name not in other.columns), None)
+            there = frozenset(other.columns)
+            lost = next((name for name in one.columns if name not in there), None)
             if lost is not None:
                 has, has_not = (file, first) if one is file else (first, file)
                 raise DataFileError(
@@ -627,7 +630,7 @@ class RowFile:
                 kept = test.of(rows).fill_null(False)
                 rows, numbers = rows.filter(kept), numbers[kept.to_numpy()]
             if len(rows):
-                yield numbers, rows.select(wanted)
+                yield numbers, rows if read == wanted else rows.select(wanted)
 
     def batches(
         self,
@@ -674,7 +677,18 @@ class RowFile:
     def _blocks(self, file: TextFile) -> Iterator[pl.DataFrame]:
         """Text cells, null where one means "missing"."""
         cells = pl.when(pl.all().is_in(self._missing)).then(None).otherwise(pl.all()).name.keep()
-        return (rows.cells.select(cells) for rows in file.rows())
+        for rows in file.rows():
+            if len(rows.cells) > FEW_ROWS:
+                yield rows.cells.select(cells)
+            else:  # WHY: of many columns, whose expressions take longer than their cells
+                yield pl.DataFrame([self._clear_few(column) for column in rows.cells])
+
+    def _clear_few(self, column: pl.Series) -> pl.Series:
+        texts = column.to_list()
+        if not any(text in self._missing for text in texts):
+            return column
+        cleared = [None if text in self._missing else text for text in texts]
+        return pl.Series(column.name, cleared, dtype=pl.String)
 
     def _as_typed(self, text: pl.Series) -> pl.Series:
         dtype, known = self.types[text.name], self._known.get(text.name, pl.String())
@@ -716,11 +730,13 @@ class RowFile:
             if n_sampled < _SURVEYED_ROWS:
                 sample.append(rows.head(_SURVEYED_ROWS - n_sampled))
                 n_sampled += len(sample[-1])
-            filled.update(name for name in wanted if rows[name].null_count() < len(rows))
-            for name in wanted:
-                is_number = rows[name].dtype.is_numeric() or rows[name].dtype == pl.Duration
+            for column in rows:
+                name, dtype = column.name, column.dtype
+                if column.null_count() < len(rows):
+                    filled.add(name)
+                is_number = dtype.is_numeric() or dtype == pl.Duration
                 if is_number or (name in known and known[name].kind == "numeric"):
-                    spans.setdefault(name, _Span()).add(numbers_of(rows[name], name))
+                    spans.setdefault(name, _Span()).add(numbers_of(column, name))
         if not sample:
             return Schema([])
         schema = Schema.from_frame(pl.concat(sample), overrides=known, numeric=numeric)
@@ -756,7 +772,7 @@ class _Span:
 
     def add(self, numbers: pl.Series) -> None:
         """Take more numbers in."""
-        values = numbers.drop_nulls().to_numpy()
+        values = numbers.to_numpy()  # NaN where it is null
         values = values[np.isfinite(values)]
         if not len(values):
             return

@@ -7,6 +7,7 @@ because an integer may be a quantity (age), a label (class 3) or a name (custome
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import reprlib
@@ -15,10 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args
 
+import numpy as np
 import polars as pl
 
+from openfate._lazy import ComputesOnce
 from openfate.errors import InputError, check_choice, suggest
-from openfate.table.fields import KINDS, Field, Numeric
+from openfate.table.fields import KINDS, Field, Kind, Numeric
 from openfate.table.frame import Table, read_table
 
 _FEW_VALUES = 32
@@ -29,7 +32,7 @@ _BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-
 
 
 @dataclass(frozen=True)
-class Schema:
+class Schema(ComputesOnce):
     """The fields of a table, in order, each name once.
 
     Parameters
@@ -206,10 +209,15 @@ def guess_kind(name: str, column: pl.Series) -> str:
     >>> guess_kind("age", pl.Series(range(18, 90))), guess_kind("shop_id", pl.Series(range(18, 90)))
     ('numeric', 'categorical')
     """
-    kind = next(kind for kind in reversed(list(KINDS.values())) if kind.takes(column.dtype))
+    kind = _kind_for(column.dtype)
     if kind.name != "numeric" or not (column.dtype.is_integer() or _may_be_integers(column)):
         return kind.name
     return "categorical" if _is_label(name, column) else "numeric"
+
+
+@functools.cache
+def _kind_for(dtype: pl.DataType) -> type[Kind]:
+    return next(kind for kind in reversed(list(KINDS.values())) if kind.takes(dtype))
 
 
 def _may_be_integers(column: pl.Series) -> bool:
@@ -220,15 +228,16 @@ def _may_be_integers(column: pl.Series) -> bool:
         return True
     if not column.dtype.is_float():
         return False
-    cells = column.drop_nulls()
-    return bool((cells.is_finite() & (cells == cells.floor())).all())
+    numbers = column.to_numpy()  # nan where it is null
+    whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
+    return int(np.count_nonzero(whole)) + column.null_count() == len(column)
 
 
 def _is_label(name: str, numbers: pl.Series) -> bool:
-    cells = numbers.drop_nulls()
-    n_distinct = cells.n_unique()
+    n_distinct = numbers.n_unique() - (numbers.null_count() > 0)
     if n_distinct <= _FEW_VALUES or _names_an_id(name):
         return True
+    cells = numbers.drop_nulls()
     if n_distinct < len(cells) or n_distinct < _MANY_ROWS:
         return False
     return bool(float(cells.max()) - float(cells.min()) < 2 * n_distinct)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ D features, L knots on all lines, U rows of a table that a mini-batch touches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -74,6 +74,10 @@ class Lines:
         step = np.arange(length.max())
         place = np.where(step < length[:, None], start[:, None] + step, -1)
         return cls(knots, line_of, torch.from_numpy(place))
+
+    def to(self, device: torch.device) -> Lines:
+        """The lines for gradients and moves that are on a device."""
+        return replace(self, place=self.place.to(device))
 
     def within_cells(self, X: MultiHot) -> NDArray[np.bool_]:
         """(E,) whether each entry belongs to the same cell as the one before it."""

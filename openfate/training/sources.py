@@ -104,7 +104,7 @@ class TableSource:
             seed,
             self.field_of,
             by_rows=self.by_rows,
-            lines=self.lines if self.by_rows else None,
+            lines=self.lines.to(device) if self.by_rows and self.lines is not None else None,
             n_steps=settings.epochs * len(self._cuts()),
             shown=self._check_shown(shown),
         )

@@ -15,6 +15,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from openfate import Field, Schema
 from openfate.bank import FeatureBank, Network, Wrapped, contributions, describe, nearest
 from openfate.errors import DataFileError, InputError, OpenWorldWarning
+from openfate.growing import PagedArray
 from openfate.models import FATE, MLP, GraphSAGE, RunningFATE
 from openfate.openworld import LiveEvidence, Mixture, Pooling, UseEvidence, View, combine
 from openfate.table import Encoder, MultiHot, Policies
@@ -75,10 +76,15 @@ def freeze(monkeypatch, bank):
     parts = [bank, bank.model, bank.retrained, bank.evidence, bank.evidence.state, bank.mixture]
     for member in getattr(bank.model, "members", []):
         parts += [member, member.sums]
+    sums = [bank._state.rows]
     for part in parts:
-        for value in [*vars(part).values(), *getattr(part, "_sums", {}).values()]:
+        for value in vars(part).values():
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
+            elif isinstance(value, PagedArray):
+                sums.append(value)
+    for paged in sums:
+        paged._pool.rows.flags.writeable = paged._pool.pages.flags.writeable = False
     window = bank.mixture._window
     for kept in (bank.evidence.sample, bank.mixture.corrections, *window):
         for array in vars(kept).values():

@@ -1,7 +1,12 @@
 """Network: what it is made of, taken apart and put together."""
 
+from concurrent.futures import ThreadPoolExecutor
+
+from threadpoolctl import threadpool_info, threadpool_limits
+
 from openfate.bank import Network
 from openfate.models import FATE, MLP, GraphSAGE, RunningFATE
+from openfate.table import MultiHot
 
 
 def test_members_are_told_from_those_of_a_network_trained_again():
@@ -13,3 +18,18 @@ def test_members_are_told_from_those_of_a_network_trained_again():
     assert len(again.members) == 2 and all(member.centred for member in again.members)
     del settings["centred"]  # a bundle from before it
     assert not Network.from_arrays(weights, state, settings).members[0].centred
+
+
+def test_products_have_their_threads_back_after_the_last_of_several_callers():
+    network = Network([RunningFATE(FATE(3, MLP(4, 1))) for _ in range(2)], "binary")
+    X = MultiHot.from_rows([[0, 1], [2]] * 40, 3)
+
+    def n_threads():
+        return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+    before = n_threads()
+    with threadpool_limits(2, "blas"), ThreadPoolExecutor(4) as pool:
+        allowed = n_threads()
+        list(pool.map(lambda _: network.predict(X), range(200)))
+        assert n_threads() == allowed
+    assert n_threads() == before

@@ -387,7 +387,7 @@ def test_what_cannot_be_learned_from_leaves_everything_as_it_was():
     (train, y), (later, y_later) = shifting(100), shifting(50, 1)
     clf = OpenWorldClassifier(CLASSIFIERS["lightgbm"], pooling=POOLING).fit(train[["a", "b"]], y)
     clf.observe(later[:20], y_later[:20])
-    before, n_later = clf.bank_.state(), len(clf._later)
+    before, n_later = clf.bank_.state(), len(clf.bank_.kept)
     wrong = [
         {"y": y_later + 2},  # a class that training never had
         {"y": y_later[1:]},
@@ -401,7 +401,7 @@ def test_what_cannot_be_learned_from_leaves_everything_as_it_was():
         with pytest.raises(ValueError):
             clf.observe(later.assign(e="new"), **options)
     after = clf.bank_.state()
-    assert before.keys() == after.keys() and len(clf._later) == n_later
+    assert before.keys() == after.keys() and len(clf.bank_.kept) == n_later
     assert all(np.array_equal(after[name], array) for name, array in before.items())
     assert "e" not in clf.bank_.encoder.fields
 

@@ -84,15 +84,16 @@ def move_slowly(p, moments, lr, t, s, part) -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("activate_sum", [True, False])
-def test_training_along_lines_is_what_the_twin_writes_out(activate_sum, told):
+def test_training_along_lines_is_what_the_twin_writes_out(activate_sum, told, device):
     torch.manual_seed(0)
     model = FATE(D, MLP(3, 2, (4,), activate_sum=activate_sum)).double()
     X, y = make_rows()
     settings = Settings.plain(epochs=3, batch_size=5, lr=0.05, weight_decay=0.1, averaging=False)
     expected = slow(model, X, y, settings, seed=7)
-    train(model, X, y, settings, field_of=FIELDS, is_knot=IS_KNOT if told else None, seed=7)
+    is_knot = IS_KNOT if told else None
+    train(model, X, y, settings, device=device, field_of=FIELDS, is_knot=is_knot, seed=7)
     for one, other in zip(model.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(one.cpu(), other, atol=1e-9, rtol=1e-9)
 
 
 def test_a_run_goes_on_from_a_checkpoint_as_if_never_stopped():
