@@ -2,13 +2,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test fuzz check bench docs lines release-check install clean
+.PHONY: demo test test-browser fuzz check bench docs lines release-check install clean
 
 demo: .venv/core
 	$(BIN)/openfate demo
 
 test: .venv/all
 	$(BIN)/pytest -n 2 tests openfate openfate_lab --doctest-modules
+
+# The page of `openfate serve` in a real Chromium; its screenshots are those of docs.
+test-browser: .venv/all
+	command -v chromium || $(BIN)/playwright install --with-deps chromium
+	OPENFATE_SCREENSHOTS=1 $(BIN)/pytest -n 0 -m slow tests/serving/test_page.py
 
 # About ten minutes: spoilt bundles and files of rows, see docs/security.md.
 fuzz: .venv/all

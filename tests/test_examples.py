@@ -18,7 +18,7 @@ def output_of(name, capsys):
 
 
 def test_examples_are_numbered_from_one():
-    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_"]
+    assert [path.name[:3] for path in EXAMPLES] == ["01_", "02_", "03_", "04_", "05_", "06_"]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -68,3 +68,12 @@ def test_click_logs_are_resumed_exactly_and_every_part_is_scored(capsys):
     scores = re.findall(r"T(\d): AUC ([0-9.]+) with new features, ([0-9.]+) without", text)
     assert [int(part) for part, *_ in scores] == list(range(1, 9))
     assert min(float(score) for _, *both in scores for score in both) > 0.65
+
+
+def test_a_service_uses_what_is_new_and_survives_a_crash(capsys):
+    text = output_of("06_service.py", capsys)
+    assert "unknown: ['campaign']" in text
+    used, ignored = map(float, re.search(r"purchase: (\S+) with .* (\S+) without", text).groups())
+    assert used > ignored + 0.05
+    assert "campaign=campaign 1" in text
+    assert "the same after a crash: True" in text

@@ -2,7 +2,7 @@
 
 from openfate.bank.bank import FeatureBank, Graph, Retrain, Use
 from openfate.bank.bundle import check_free, read_bundle, updating
-from openfate.bank.explain import contributions, describe, nearest
+from openfate.bank.explain import average_effects, contributions, describe, nearest
 from openfate.bank.export import export_onnx, export_table, left_out
 from openfate.bank.network import Network
 from openfate.bank.wrapped import Wrapped, native_columns, number_columns
@@ -17,6 +17,7 @@ __all__ = [
     "Task",
     "Use",
     "Wrapped",
+    "average_effects",
     "check_free",
     "contributions",
     "describe",

@@ -289,11 +289,17 @@ class FeatureBank:
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
         check_choice("new_features", new_features, ("use", "drop"))
+        return self.answer(rows, graph, use=new_features == "use", **options).outputs
+
+    def answer(
+        self, rows: Any, graph: Graph, *, use: bool = True, **options: Unpack[Options]
+    ) -> Prediction:
+        """As `run`; one row, a dict of its cells, takes no frame where look-ups do."""
         if isinstance(rows, Mapping):
-            call = self._run_row(rows, graph, new_features == "use", **options)
+            call = self._run_row(rows, graph, use, **options)
             if call is not None:
-                return call.outputs
-        return self.run(rows, graph, use=new_features == "use", **options).outputs
+                return call
+        return self.run(rows, graph, use=use, **options)
 
     def run(
         self, rows: Any, graph: Graph, *, use: bool = True, **options: Unpack[Options]

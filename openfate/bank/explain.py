@@ -135,29 +135,40 @@ def _neighbours(bank: FeatureBank, network: Network, feature: int, k: int) -> li
 
 def _average_effect(bank: FeatureBank, feature: int) -> dict[str, float]:
     """What the outputs of an average row change by when it gets the feature."""
-    X, evidence = MultiHot.from_rows([[feature]], bank.encoder.n_features), bank.evidence
+    names = bank.classes or ["prediction"]
+    (change,) = average_effects(bank, [feature])
+    return {str(name): float(by) for name, by in zip(names, change, strict=True)}
+
+
+def average_effects(bank: FeatureBank, features: Sequence[int]) -> Floats:
+    """(J, C) what the outputs of an average row change by when it gets each of J features."""
+    bank = bank.copy()  # of one moment
+    X = MultiHot.from_rows([[feature] for feature in features], bank.encoder.n_features)
+    evidence = bank.evidence
     if isinstance(bank.model, Network):
         before, P = _average_outputs(bank, bank.model, X)
     else:
         before = P = np.zeros((1, 1)) if evidence is None else evidence.state.mean[None]
+        P = np.repeat(P, len(features), 0)
     after = P if evidence is None else evidence.move(P, bank.new_part(X))
     if bank.mixture is not None and bank.mixture.n_labels:
         after = bank.mixture.predict(X, P, after)
         without = MultiHot.from_rows([[]], bank.encoder.n_features)
         before = bank.mixture.predict(without, before, before)
-    names = bank.classes or ["prediction"]
-    change = (after - before)[0]
-    return {str(name): float(by) for name, by in zip(names, change, strict=True)}
+    return np.asarray(after - before)
 
 
 def _average_outputs(bank: FeatureBank, network: Network, X: MultiHot) -> tuple[Floats, Floats]:
-    """Outputs (1, C) of the average training row without and with a feature."""
+    """Outputs of the average training row (1, C), and (J, C) with each of the features of X."""
     share = bank.rows[: bank.n_observed] / max(1.0, bank.n_rows)  # of the rows that have each
-    average = np.pad(share, (0, X.n_features - len(share)))
-    both = np.stack([average, average])
-    both[1, X.ids] += 1
-    row, feature = np.nonzero(both)
-    rows = MultiHot.from_entries(row, feature, 2, X.n_features, both[row, feature])
+    usual = np.flatnonzero(share)
+    row = np.concatenate([np.repeat(np.arange(X.n_rows + 1), len(usual)), X.row_of + 1])
+    feature = np.concatenate([np.tile(usual, X.n_rows + 1), X.ids])
+    part = np.concatenate([np.tile(share[usual], X.n_rows + 1), np.ones(X.nnz)])
+    at, of = np.unique(row * np.int64(X.n_features) + feature, return_inverse=True)
+    part = np.bincount(of, part)
+    row, feature = np.divmod(at, X.n_features)
+    rows = MultiHot.from_entries(row, feature, X.n_rows + 1, X.n_features, part)
     P = network.predict(rows, bank.encoder.field_at, drop_new=not bank.embeddings)
     return P[:1], P[1:]
 

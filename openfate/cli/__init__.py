@@ -1,6 +1,6 @@
 """The command line: commands are functions, flags are their arguments.
 
-    fit.py, predict.py, observe.py, evaluate.py, inspect.py, export.py, prepare.py
+    fit.py, predict.py, observe.py, evaluate.py, inspect.py, export.py, prepare.py, serve.py
                     the commands
     command.py      what a function needs to be a command: --json, --config, Ctrl-C
     flags.py        what a parameter is as a flag
@@ -57,6 +57,7 @@ _COMMANDS = {
     "inspect": None,
     "export": "nothing was written",
     "prepare": "run it again to go on from there",
+    "serve": None,
 }
 # Whose parameters are flags of a command too; where two share one, the later says more of it.
 _FLAGS_OF = {

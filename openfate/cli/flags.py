@@ -7,7 +7,8 @@
     list[T]                     --name A --name B
     Mapping[str, T]             --names A=1,B=2, repeatable; with str: a WORD for all others too
 
-``T | None`` is as T.  A positional parameter without a default is an argument without a flag.
+``T | None`` is as T.  A positional parameter without a default, or with None for one, is an
+argument without a flag.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def make_flag(parameter: Parameter) -> Flag:
     elif get_origin(hint) is list and default is not None:
         shown = [default]
     about: Any
-    if parameter.positional and default is REQUIRED:
+    if parameter.positional and (default is REQUIRED or default is None):
         about = typer.Argument(help=parameter.help, metavar=name.upper())
     else:
         flags = f"--{name}/--no-{name}" if default is True else f"--{name}"

@@ -418,6 +418,25 @@ class Encoder:
                     unseen.append(name)
         return RowIds(ids, values, unseen)
 
+    def hide(self, cells: Mapping[str, Any]) -> dict[str, Any]:
+        """One row, the cells of hashed fields as hashes: to keep, and to be encoded all the same.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"email": ["ann@a.org", "bob@b.org"]})
+        >>> fields = Schema([Field("email", "categorical", hashed=True)])
+        >>> encoder = Encoder(fields).fit(rows)
+        >>> kept = encoder.hide({"email": "bob@b.org"})
+        >>> "bob" in kept["email"], encoder.look_up(kept) == encoder.look_up({"email": "bob@b.org"})
+        (False, True)
+        """
+        hidden = dict(cells)
+        for field in self.schema:
+            if field.hashed and field.name in hidden:
+                hidden[field.name] = self._codecs[field.name].kind.hide(hidden[field.name])
+        return hidden
+
     def unseen(self, frame: Any, fields: Iterable[Field] | None = None) -> dict[str, Unseen]:
         """Tell what the columns of a frame hold that has no id.
 

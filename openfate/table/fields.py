@@ -385,6 +385,10 @@ class Kind(ABC):
         """The keys that a value may have, given as it stands in a cell or as `decode` gives it."""
         return text_of(pl.Series([value]), self.field.name).drop_nulls()
 
+    def hide(self, cell: Any) -> Any:
+        """A cell as it may be kept: itself, but for hashed ones."""
+        return cell
+
     @classmethod
     def describe(cls, value: Any) -> str:
         """Write a value for people."""
@@ -474,6 +478,22 @@ class Text(Kind):
             return None if text is None else ((text, 1.0),)
         return ((_hash_text(text, self.hash_key), 1.0),) if is_unicode(text) else None
 
+    def hide(self, cell: Any) -> Any:
+        """The hash of a cell, where it is hashed, in a form that is taken in its place.
+
+        Examples
+        --------
+        >>> kind = Text(Field("email", "categorical", hashed=True), hash_key=b"secret")
+        >>> kind.keys_in(kind.hide("a@b.org")) == kind.keys_in("a@b.org")
+        True
+        """
+        if self.hash_key is None or cell is None:
+            return cell
+        if isinstance(cell, list):
+            return [self.hide(value) for value in cell]
+        text = cell if isinstance(cell, str) else plain_text(cell)
+        return cell if text is None else _HIDDEN + _hash_text(text, self.hash_key)
+
     def order(self, distinct: pl.Series) -> pl.Series:
         """By text; hashed ones in an order that tells nothing of them, nor depends on the key."""
         if self.hash_key is None:
@@ -495,6 +515,7 @@ class Text(Kind):
 
 _HASH_BYTES = 16
 _HASH = re.compile(rf"[0-9a-f]{{{2 * _HASH_BYTES}}}")
+_HIDDEN = "\0hash:"  # before the hash of a text that stands for the text
 
 
 def _hash(texts: pl.Series, key: bytes = b"") -> pl.Series:
@@ -504,6 +525,8 @@ def _hash(texts: pl.Series, key: bytes = b"") -> pl.Series:
 
 
 def _hash_text(text: str, key: bytes) -> str:
+    if text.startswith(_HIDDEN):
+        return text.removeprefix(_HIDDEN)
     return hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES, key=key).hexdigest()
 
 

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from openfate_lab.bench.command import bench_sides, describe
     from openfate_lab.bench.record import check_out, write_result
     from openfate_lab.bench.scale import bench_scale
+    from openfate_lab.bench.serve import bench_serve
     from openfate_lab.bench.tables import bench_table
 
 __all__ = [
     "bench_clicks",
     "bench_scale",
+    "bench_serve",
     "bench_sides",
     "bench_table",
     "check_out",

@@ -27,6 +27,7 @@ from openfate_lab.bench.epoch import bench_epoch
 from openfate_lab.bench.floor import Peaks
 from openfate_lab.bench.memory import peak_bytes, print_memory
 from openfate_lab.bench.scale import bench_scale, describe_scale
+from openfate_lab.bench.serve import describe_serve
 from openfate_lab.bench.tables import describe_table, print_side
 
 
@@ -105,7 +106,7 @@ def _bench_case(name: str, bench: Bench, repeats: int, peaks: Peaks) -> dict[str
 # ---- command line --------------------------------------------------------------------------
 
 _DEFAULT = "[default: %(default)s]"
-_DESCRIBED = {"table": describe_table, "clicks": describe_clicks}
+_DESCRIBED = {"table": describe_table, "clicks": describe_clicks, "serve": describe_serve}
 
 
 def describe(result: dict[str, Any]) -> str:

@@ -19,11 +19,13 @@ _BENCHES = {
     "infer": ("Prediction of rows with new features, ours against PyTorch Geometric.", "sides"),
     "table": ("Fit, bulk prediction and one row of a table, ours against LightGBM.", "table"),
     "clicks": ("A raw log to a scored day, ours against FuxiCTR and LightGBM.", "clicks"),
+    "serve": ("Requests to a service, ours against FastAPI around LightGBM.", "serve"),
 }
 _HOMES = {
     "sides": "openfate_lab.bench.command:bench_sides",
     "table": "openfate_lab.bench.tables:bench_table",
     "clicks": "openfate_lab.bench.clicks:bench_clicks",
+    "serve": "openfate_lab.bench.serve:bench_serve",
 }
 _OUT = Parameter(
     "out", Path | None, None, "Also write the result: a .json file, or a folder for one."
@@ -52,7 +54,11 @@ def _run(bench: Any, out: Path | None, **given: Any) -> Answer:
 
     benches.check_out(out)
     run: dict[str, Callable[..., dict[str, Any]]]
-    run = {"table": benches.bench_table, "clicks": benches.bench_clicks}
+    run = {
+        "table": benches.bench_table,
+        "clicks": benches.bench_clicks,
+        "serve": benches.bench_serve,
+    }
     result = run.get(bench, partial(benches.bench_sides, bench))(**given)
     if out is not None:
         print(benches.write_result(result, out), file=sys.stderr)

@@ -1,0 +1,617 @@
+"""LiveBank: a bank and its log.  What is told is durable first, and then learned, in log order.
+
+    submit -> committer (one thread; many operations, one entry, one fsync) -> the log
+    the log -> follower (one thread; its own entries and other processes') -> the bank
+
+The state is a function of the log: a bundle, and the entries behind it applied one by one.  After a
+crash it is replayed from the newest snapshot that still holds.  Labels that are revised, rows that
+are forgotten, a rollback and a new bundle are replays too, beside the bank that serves meanwhile.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import queue
+import re
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from numpy.typing import NDArray
+
+from openfate.bank import FeatureBank, Wrapped, read_bundle
+from openfate.errors import DataFileError, InputError, OpenFATEError
+from openfate.serving.log import (
+    REWRITES,
+    Entry,
+    Log,
+    LogUnavailableError,
+    Operation,
+    Receipt,
+    RefusedError,
+    open_log,
+    voided,
+)
+from openfate.serving.worth import Worth
+from openfate.table import Policies, Table, column_of
+
+Cells = dict[str, Any]
+_FILE = re.compile(r"[a-z]+(-[0-9a-f]{16})?\.[a-z]+")
+_DAY = 86_400.0
+
+
+class BusyError(OpenFATEError):
+    """More waits to be written or learned than may wait: try again soon."""
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A submitted operation: when it is durable, and when this process has learned from it."""
+
+    durable: Future[Receipt]
+    applied: Future[str | None]  # why it was not taken, or None
+
+
+@dataclass
+class Applied:
+    """What an entry did to a bank."""
+
+    refused: dict[int, str] = field(default_factory=dict)  # operations that failed, and why
+    n_rows: int = 0
+    n_labels: int = 0
+
+
+# ---- entries -> bank -----------------------------------------------------------------------------
+
+
+def make_table(rows: Sequence[Cells]) -> Table:
+    """Rows with the same columns, as one table.
+
+    Examples
+    --------
+    >>> make_table([{"age": 31}, {"age": 40}]).columns["age"].to_list()
+    [31, 40]
+    """
+    columns = {name: column_of(name, [row[name] for row in rows]) for name in rows[0]}
+    return Table(len(rows), columns, pl.DataFrame(columns))
+
+
+Watch = Callable[[FeatureBank, Table, NDArray[Any], Sequence[Any]], None]
+
+
+@dataclass(frozen=True)
+class _Row:
+    operation: int
+    cells: Cells
+    label: Any = None
+    served: Any = None
+
+
+def apply_entry(bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None = None) -> Applied:
+    """Let a bank learn from an entry: rows, then rows with labels, then labels of earlier rows.
+
+    Rows of the same columns are learned together.  What a bank refuses (a column that another entry
+    made one of numbers, a class that a new bundle does not have) is left out, the same way in every
+    replay.
+
+    Parameters
+    ----------
+    watch
+        Called before labels are learned, with the rows, the labels and what was served for them.
+    """
+    done = Applied()
+    plain: list[_Row] = []
+    labelled: list[_Row] = []
+    late: list[_Row] = []
+    for number, told in enumerate(entry.operations):
+        kind = told["kind"]
+        if kind == "label":
+            for (cells, served), label in zip(
+                log.rows_at(told["places"]), told["labels"], strict=True
+            ):
+                if cells is not None:
+                    late.append(_Row(number, cells, label, served))
+        elif kind in ("observe", "labelled"):
+            labels = told.get("labels") or [None] * len(told["rows"])
+            for cells, label in zip(told["rows"], labels, strict=True):
+                if cells is not None:
+                    (plain if kind == "observe" else labelled).append(_Row(number, cells, label))
+    policies = quiet(bank.policies)
+
+    def learn(rows: Sequence[_Row], has_labels: bool, seen: bool) -> None:
+        table = make_table([row.cells for row in rows])
+        y = None
+        if has_labels:
+            y = bank.read_labels([row.label for row in rows], len(rows))
+            if watch is not None:
+                watch(bank, table, y, [row.served for row in rows])
+        bank.observe(table, y, seen=seen, policies=policies)
+        done.n_rows += 0 if seen else len(rows)
+        done.n_labels += len(rows) if has_labels else 0
+
+    for rows, has_labels, seen in (
+        (plain, False, False),
+        (labelled, True, False),
+        (late, True, True),
+    ):
+        for batch in _alike(rows):
+            try:
+                learn(batch, has_labels, seen)
+            except Exception:
+                for alone in _by_operation(batch):
+                    try:
+                        learn(alone, has_labels, seen)
+                    except Exception as error:
+                        done.refused[alone[0].operation] = str(error)
+    return done
+
+
+def _alike(rows: Iterable[_Row]) -> list[list[_Row]]:
+    """Rows of the same columns together, in the order of the first of each."""
+    groups: dict[frozenset[str], list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(frozenset(row.cells), []).append(row)
+    return list(groups.values())
+
+
+def _by_operation(rows: Iterable[_Row]) -> list[list[_Row]]:
+    groups: dict[int, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(row.operation, []).append(row)
+    return list(groups.values())
+
+
+def quiet(policies: Policies) -> Policies:
+    """The same policies; what they would warn of is told by answers and metrics here."""
+
+    def word(policy: Any, instead: str) -> Any:
+        if isinstance(policy, Mapping):
+            return {name: word(one, instead) for name, one in policy.items()}
+        return instead if policy == "warn" else policy
+
+    words = (policies.new_columns, policies.new_values, policies.missing_columns)
+    if all(isinstance(one, str) and one != "warn" for one in words):
+        return policies
+    return Policies(
+        word(policies.new_columns, "extrapolate"),
+        word(policies.new_values, "extrapolate"),
+        word(policies.missing_columns, "ignore"),
+    )
+
+
+# ---- bundles as bytes ----------------------------------------------------------------------------
+
+
+def pack(folder: Path, **more: bytes) -> tuple[str, bytes]:
+    """A bundle's hash, and its files as one piece; more files may go with them."""
+    read_bundle(folder)  # verified
+    meta = (folder / "meta.json").read_bytes()
+    told = json.loads(meta)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("meta.json", meta)
+        for entry in told["files"].values():
+            archive.writestr(entry["name"], (folder / entry["name"]).read_bytes())
+        for name, extra in more.items():
+            archive.writestr(f"{name}.extra", extra)
+    return told["digest"], content.getvalue()
+
+
+def unpack(content: bytes, *, trusted: bool = False) -> tuple[FeatureBank, dict[str, bytes]]:
+    """The bank that `pack` took in, and the files that went with it."""
+    extra = {}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                for name in archive.namelist():
+                    if name.endswith(".extra"):
+                        extra[name.removesuffix(".extra")] = archive.read(name)
+                    elif _FILE.fullmatch(name):
+                        (Path(folder) / name).write_bytes(archive.read(name))
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+            raise DataFileError(f"no packed bundle ({error}).") from None
+        return FeatureBank.load(folder, trusted=trusted), extra
+
+
+# ---- the bank that lives -------------------------------------------------------------------------
+
+
+class LiveBank:
+    """A bank that learns while it serves, and loses nothing that was acknowledged.
+
+    Parameters
+    ----------
+    bundle
+        The folder that `fit` wrote.
+    state
+        A folder or ``postgresql://...``: see `openfate.serving.log`.
+    replay
+        Whether a state of another bundle is taken over, its log replayed on this one; by default it
+        is refused.
+    keep_days
+        How long rows are kept, so that labels find them, labels can be revised, rows forgotten, and
+        the state rolled back.
+    commit_s
+        How long the committer waits for more to write at once.
+    most_waiting
+        Operations that may wait to be written, and entries to be learned.
+    snapshot_entries
+        Entries between two snapshots.
+    trusted
+        See `FeatureBank.load`.
+
+    Attributes
+    ----------
+    bank
+        What predictions read; replaced as a whole by a replay.
+    position
+        Of the last entry that the bank has learned from.
+    worth
+        What labels said of it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from openfate import FATEClassifier
+    >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> FATEClassifier(epochs=5).fit(rows, rows["job"] == "nurse").save(folder / "bundle")
+    >>> with LiveBank(folder / "bundle", str(folder / "state")) as live:
+    ...     ticket = live.submit({"kind": "observe", "rows": [{"job": "judge"}], "ids": ["r1"]})
+    ...     why = ticket.applied.result()
+    ...     live.position, live.bank.n_rows
+    (1, 61)
+    """
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        state: str,
+        *,
+        replay: bool = False,
+        keep_days: float = 30.0,
+        commit_s: float = 0.01,
+        most_waiting: int = 2000,
+        snapshot_entries: int = 5000,
+        poll_s: float = 0.2,
+        trusted: bool = False,
+    ) -> None:
+        self.keep_s, self.commit_s, self.poll_s = keep_days * _DAY, commit_s, poll_s
+        self.most_waiting, self.snapshot_entries = most_waiting, snapshot_entries
+        self.trusted = trusted
+        digest, content = pack(Path(bundle))
+        _check_servable(FeatureBank.load(bundle, trusted=trusted))
+        self.log = open_log(state)  # of the committer
+        self._reader = open_log(state, verify=False)  # of the follower
+        self._reader.damage = self.log.damage
+        self.refused = 0  # operations that were durable and could not be learned from
+        self.trouble: str | None = None  # why the log cannot be followed now
+        self.replays = 0
+        self._tickets: dict[tuple[int, int], Future[str | None]] = {}
+        self._tickets_lock = threading.Lock()
+        self._refusals: dict[tuple[int, int], str] = {}  # the last of them
+        self.position = 0
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._queue: queue.Queue[tuple[Operation, Ticket] | None] = queue.Queue(most_waiting)
+        self._on_entry: list[Callable[[Entry, Applied], None]] = []
+        self._snapshot_at, self._snapshot_thread = 0, threading.Thread()
+        try:
+            self._start(state, digest, content, replay)
+        except BaseException:
+            self._let_go()
+            raise
+        self._threads = [
+            threading.Thread(target=self._commit_all, name="committer", daemon=True),
+            threading.Thread(target=self._follow, name="follower", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _start(self, state: str, digest: str, content: bytes, replay: bool) -> None:
+        """Take over the state, or begin one."""
+        if not self.log.blobs("bundle"):
+            self.log.put_blob("bundle", digest, 0, content)
+        current = self._current_bundle(*self._rewritten(self.log.head()))
+        if digest != current:
+            if not replay:
+                raise DataFileError(
+                    f"{state}: is the state of another bundle ({current[:12]}, not "
+                    f"{digest[:12]}); start that one, give another --state, or replay=True to "
+                    "replay its log on this bundle."
+                )
+            self.log.put_blob("bundle", digest, self.log.head() + 1, content)
+            self.log.append([{"kind": "bundle", "digest": digest, "from": 0}])
+        self._rebuild()
+
+    def __enter__(self) -> LiveBank:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what waits, learn from it, leave a snapshot, and let go of the log."""
+        if self._stopping.is_set():
+            return
+        self._queue.put(None)
+        self._threads[0].join()
+        self._stopping.set()
+        self._wake.set()
+        self._threads[1].join()
+        if self._snapshot_thread.is_alive():
+            self._snapshot_thread.join()
+        try:
+            self._catch_up()
+            if self.position > self._snapshot_at:
+                self._keep_snapshot(self.bank.copy(), self.position, self.worth.to_json())
+        except (OpenFATEError, OSError) as error:
+            self.trouble = str(error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.log.close()
+        self._reader.close()
+
+    # ---- telling it something ------------------------------------------------------------------
+
+    def submit(self, operation: Operation) -> Ticket:
+        """Hand in an operation of the log; returns at once.
+
+        Raises
+        ------
+        BusyError
+            Where too much waits already.
+        """
+        ticket: Ticket = Ticket(Future(), Future())
+        if self.lag > self.most_waiting:
+            raise BusyError(f"{self.lag} entries wait to be learned from.")
+        try:
+            self._queue.put_nowait((operation, ticket))
+        except queue.Full:
+            raise BusyError(f"{self.most_waiting} operations wait to be written.") from None
+        return ticket
+
+    def take_bundle(self, folder: str | Path) -> Ticket:
+        """Go over to a new bundle: the log is replayed on it while the old one serves."""
+        digest, content = pack(Path(folder))
+        _check_servable(FeatureBank.load(folder, trusted=self.trusted))
+        self.log.put_blob("bundle", digest, self.log.head() + 1, content)
+        return self.submit({"kind": "bundle", "digest": digest, "from": 0})
+
+    @property
+    def lag(self) -> int:
+        """Entries that this process wrote and has not learned from."""
+        return len(self._tickets)
+
+    def on_entry(self, call: Callable[[Entry, Applied], None]) -> None:
+        """Call something after each entry that was learned from."""
+        self._on_entry.append(call)
+
+    # ---- the committer -------------------------------------------------------------------------
+
+    def _commit_all(self) -> None:
+        stopping = False
+        while not stopping:
+            waiting = [self._queue.get()]
+            if self.commit_s and waiting[0] is not None:
+                time.sleep(self.commit_s)
+            while len(waiting) < self.most_waiting:
+                try:
+                    waiting.append(self._queue.get_nowait())
+                except queue.Empty:
+                    break
+            stopping = None in waiting
+            group: list[tuple[Operation, Ticket]] = []
+            for one in waiting:
+                if one is None:
+                    continue
+                if one[0]["kind"] in REWRITES:  # an entry of its own
+                    self._commit(group)
+                    self._commit([one])
+                    group = []
+                else:
+                    group.append(one)
+            self._commit(group)
+
+    def _commit(self, group: Sequence[tuple[Operation, Ticket]]) -> None:
+        if not group:
+            return
+        try:
+            answers = self.log.append([operation for operation, _ in group], patience_s=3.0)
+        except Exception as error:
+            known = isinstance(error, OpenFATEError)
+            for _, ticket in group:
+                ticket.durable.set_exception(error if known else LogUnavailableError(repr(error)))
+            return
+        for (_, ticket), answer in zip(group, answers, strict=True):
+            if isinstance(answer, RefusedError):
+                ticket.durable.set_exception(answer)
+                continue
+            ticket.durable.set_result(answer)
+            if answer.place is None:
+                ticket.applied.set_result(None)
+                continue
+            at = (answer.position, answer.place)
+            with self._tickets_lock:
+                is_late = answer.position <= self.position  # the follower was faster
+                if not is_late:
+                    self._tickets[at] = ticket.applied
+            if is_late:
+                ticket.applied.set_result(self._refusals.get(at))
+        self._wake.set()
+
+    # ---- the follower --------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(self.poll_s)
+            self._wake.clear()
+            try:
+                self._catch_up()
+                self.trouble = None
+            except LogUnavailableError as error:
+                self.trouble = str(error)
+                self._stopping.wait(self.poll_s)
+            except Exception as error:  # WHY: predictions go on, and /health tells
+                self.trouble = repr(error)
+                self._stopping.wait(self.poll_s)
+
+    def _catch_up(self) -> None:
+        while entries := self._reader.read(self.position, most=100):
+            for entry in entries:
+                is_gap = entry.position != self.position + 1
+                if is_gap or entry.rewrites:
+                    self._rebuild()
+                    break
+                self._settle(entry, self._apply(self.bank, entry, self.worth))
+            self._maintain()
+
+    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth) -> Applied:
+        def watch(bank: FeatureBank, table: Table, y: NDArray[Any], served: Sequence[Any]) -> None:
+            call = bank.run(table, "state", policies=quiet(bank.policies))
+            used, ignored = call.outputs.copy(), call.P0.copy()
+            for at, told in enumerate(served):
+                if told is not None and len(told[0]) == used.shape[1]:
+                    used[at], ignored[at] = told
+            worth.add(entry.at, used, ignored, y)
+
+        return apply_entry(bank, entry, self._reader, watch)
+
+    def _settle(self, entry: Entry, done: Applied) -> None:
+        """Tell those who wait for an entry that the bank has learned from it."""
+        self.refused += len(done.refused)
+        for place, why in done.refused.items():
+            self._refusals[entry.position, place] = why
+            if len(self._refusals) > 1000:
+                del self._refusals[next(iter(self._refusals))]
+        with self._tickets_lock:
+            self.position = entry.position
+            mine = [key for key in self._tickets if key[0] <= entry.position]
+            waiting = [(key, self._tickets.pop(key)) for key in mine]
+        for at, applied in waiting:
+            applied.set_result(self._refusals.get(at))
+        for call in self._on_entry:
+            call(entry, done)
+
+    # ---- replays -------------------------------------------------------------------------------
+
+    def _rewritten(self, head: int) -> tuple[list[Entry], list[range]]:
+        """What rewrote the log up to a position, and the positions that do not count."""
+        rewriting = self._reader.rewriting(head)
+        return rewriting, voided(rewriting)
+
+    def _current_bundle(self, rewriting: Sequence[Entry], void: Sequence[range]) -> str:
+        """The hash of the bundle that the state is of."""
+        for entry in reversed(rewriting):
+            for told in entry.operations:
+                if told["kind"] == "bundle" and not any(entry.position in r for r in void):
+                    return str(told["digest"])
+        if self._reader.first:  # compacted: the snapshots know
+            for name in reversed(self._reader.blobs("snapshot")):
+                if (found := self._reader.get_blob("snapshot", name)) is not None:
+                    with zipfile.ZipFile(io.BytesIO(found)) as archive:
+                        return str(json.loads(archive.read("live.extra"))["bundle"])
+        bundles = self._reader.blobs("bundle")
+        return min(bundles, key=lambda name: bundles[name])
+
+    def _rebuild(self) -> None:
+        """Replay the log, from the newest snapshot that holds or from the bundle, and swap."""
+        log = self._reader
+        head = log.head()
+        rewriting, void = self._rewritten(head)
+        digest = self._current_bundle(rewriting, void)
+        bank, position, worth = self._base(rewriting, void, digest)
+        last, done = Entry(head, 0.0, ()), Applied()
+        refused = 0
+        for entry in log.stream(max(position, log.first), head):
+            last, done = entry, Applied()
+            if not any(entry.position in taken_back for taken_back in void):
+                done = self._apply(bank, entry, worth)
+            refused += len(done.refused)
+        self.bank, self.worth, self.bundle = bank, worth, digest
+        self.replays += 1
+        self.refused = refused - len(done.refused)
+        self._settle(last, done)
+
+    def _base(
+        self, rewriting: Sequence[Entry], void: Sequence[range], digest: str
+    ) -> tuple[FeatureBank, int, Worth]:
+        """What a replay begins with: a bank, its position, and what labels had said of it."""
+        for name, position in self._holding(rewriting, void).items():
+            content = self._reader.get_blob("snapshot", name)
+            if content is None:
+                continue
+            bank, extra = unpack(content, trusted=self.trusted)
+            told = json.loads(extra["live"])
+            if told["bundle"] == digest:
+                self._snapshot_at = max(self._snapshot_at, position)
+                return bank, position, Worth.from_json(bank.task, told["worth"])
+        content = self._reader.get_blob("bundle", digest)
+        if content is None:
+            raise DataFileError(
+                f"the state's bundle {digest[:12]} is missing or damaged; restore a backup."
+            )
+        bank, _ = unpack(content, trusted=self.trusted)
+        return bank, 0, Worth(bank.task)
+
+    def _holding(self, rewriting: Sequence[Entry], void: Sequence[range]) -> dict[str, int]:
+        """Snapshots that what was rewritten since did not touch, the newest first."""
+        changed = [
+            (entry.position, told["from"])
+            for entry in rewriting
+            for told in entry.operations
+            # A label revised or a row forgotten stays so, whatever is rolled back.
+            if told["kind"] in ("revise", "forget")
+            or (told["kind"] in REWRITES and not any(entry.position in r for r in void))
+        ]
+        return {
+            name: at
+            for name, at in self._reader.blobs("snapshot").items()
+            if not any(position > at >= first for position, first in changed)
+        }
+
+    # ---- snapshots -----------------------------------------------------------------------------
+
+    def _maintain(self) -> None:
+        due = self.position - self._snapshot_at >= self.snapshot_entries
+        if due and not self._snapshot_thread.is_alive():
+            self._snapshot_at = self.position
+            told = (self.bank.copy(), self.position, self.worth.to_json())
+            self._snapshot_thread = threading.Thread(target=self._keep_snapshot, args=told)
+            self._snapshot_thread.start()
+
+    def _keep_snapshot(self, bank: FeatureBank, position: int, worth: dict[str, Any]) -> None:
+        """Write a snapshot, and drop what it stands for and nobody needs any more."""
+        told = json.dumps({"bundle": self.bundle, "worth": worth}).encode()
+        with tempfile.TemporaryDirectory() as folder:
+            bank.save(Path(folder) / "bank")
+            _, content = pack(Path(folder) / "bank", live=told)
+        self.log.put_blob("snapshot", f"{position:015}", position, content)
+        holding = self._holding(*self._rewritten(self._reader.head()))
+        old = self.log.moment(self.log.clock() - self.keep_s)
+        floor = max((at for at in holding.values() if at <= old), default=self.log.first)
+        self.log.compact(floor)
+        kept = {*list(holding)[:3], *(name for name, at in holding.items() if at == floor)}
+        for name in self.log.blobs("snapshot"):
+            if name not in kept:
+                self.log.drop_blob("snapshot", name)
+
+
+def _check_servable(bank: FeatureBank) -> None:
+    """Refuse a bank whose rows cannot be kept as the log keeps them."""
+    hashed = [field.name for field in bank.encoder.schema if field.hashed]
+    model = bank.model
+    if hashed and isinstance(model, Wrapped) and model.texts is None:
+        raise InputError(
+            f"field {hashed[0]!r} is hashed and the wrapped model reads its text: a log would have "
+            "to keep it; wrap a model that takes numbers, or fit without hashing."
+        )

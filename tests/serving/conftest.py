@@ -1,0 +1,73 @@
+"""A small bundle, and the places where a state can be kept."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+import numpy as np
+import polars as pl
+import pytest
+
+from openfate import FATEClassifier
+
+POSTGRES = os.environ.get("OPENFATE_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+
+
+def shop(n, seed=0, campaigns=("autumn", "winter")):
+    """Visits of a shop, and whether something was bought: campaigns tell."""
+    rng = np.random.default_rng(seed)
+    bought = rng.integers(0, 2, n)
+
+    def hint(values):
+        half = len(values) // 2
+        shown = np.where(rng.random(n) < 0.5, rng.integers(0, 2, n), bought)
+        return [
+            values[kind * half + at]
+            for kind, at in zip(shown, rng.integers(0, half, n), strict=True)
+        ]
+
+    rows = pl.DataFrame(
+        {
+            "page": hint(["a", "b", "c", "d"]),
+            "device": hint(["phone", "desk"]),
+            "campaign": hint(list(campaigns)),
+            "age": rng.normal(40 + 5 * bought, 8, n).round(1),
+        }
+    )
+    return rows, bought
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory):
+    path = tmp_path_factory.mktemp("serving") / "bundle"
+    rows, bought = shop(400)
+    FATEClassifier(epochs=10).fit(rows, bought).save(path)
+    return path
+
+
+def postgres_url():
+    """A schema of its own in the database of the tests; skips where there is none."""
+    psycopg = pytest.importorskip("psycopg")
+    name = f"t{uuid.uuid4().hex}"
+    try:
+        with psycopg.connect(POSTGRES, autocommit=True, connect_timeout=3) as db:
+            db.execute(f"CREATE SCHEMA {name}")
+    except psycopg.Error as error:
+        pytest.skip(f"no PostgreSQL at {POSTGRES} (set OPENFATE_POSTGRES): {error}")
+    return f"{POSTGRES}?options=-csearch_path%3D{name}", name
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def state(request, tmp_path):
+    """The URL of an empty state."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "state")
+        return
+    url, name = postgres_url()
+    yield url
+    import psycopg
+
+    with psycopg.connect(POSTGRES, autocommit=True) as db:
+        db.execute("SET client_min_messages = warning")
+        db.execute(f"DROP SCHEMA {name} CASCADE")

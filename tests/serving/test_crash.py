@@ -1,0 +1,220 @@
+"""Killed at any moment: every row and label that was acknowledged is there, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from openfate import FeatureBank
+from openfate.serving import LiveBank
+from openfate.serving.live import apply_entry
+from serving.conftest import POSTGRES
+from serving.crashing import cells_of, hash_of
+from serving.test_live import assert_same, observe
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+
+
+def kill_many(bundle, state, n_kills):
+    """Kill a service so many times under load; what was acknowledged."""
+    said, rng = [], random.Random(0)
+    script = Path(__file__).with_name("crashing.py")
+    command = [sys.executable, str(script), str(bundle), state]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
+        for _ in range(n_kills):
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            kill = None
+            for line in process.stdout:
+                kind, _, name = line.strip().partition(" ")
+                if kind == "pid":
+                    told = (int(name), signal.SIGKILL)
+                    kill = threading.Timer(rng.uniform(0.0, 0.6), os.kill, told)
+                    kill.start()
+                elif kind == "dead":
+                    break
+                else:
+                    said.append((kind, name))
+            assert kill is not None, "the service did not start"
+            kill.join()
+        process.stdin.close()
+    return said
+
+
+def check(bundle, state, said):
+    """By count and by content; and the state is that of a replay from the beginning."""
+    acknowledged = Counter(said)
+    assert max(acknowledged.values()) == 1
+    with LiveBank(bundle, state, snapshot_entries=10**9) as live:
+        rows, labels, names = {}, {}, {}
+        for entry in live.log.read():
+            for number, told in enumerate(entry.operations):
+                if told["kind"] == "observe":
+                    for at, (name, cells) in enumerate(zip(told["ids"], told["rows"], strict=True)):
+                        assert name not in rows
+                        rows[name], names[entry.position, number, at] = cells, name
+                else:
+                    for place, label in zip(told["places"], told["labels"], strict=True):
+                        name = names[tuple(place)]
+                        assert name not in labels
+                        labels[name] = label
+        assert {name for kind, name in said if kind == "ack"} <= rows.keys()
+        assert {name for kind, name in said if kind == "label"} <= labels.keys()
+        assert all(cells == cells_of(name) for name, cells in rows.items())
+        assert all(label == hash_of(name) % 2 for name, label in labels.items())
+        assert live.bank.n_rows == 400 + len(rows)
+        assert live.bank.mixture.n_labels == len(labels)
+        assert live.log.damage.found == []
+        fresh = FeatureBank.load(bundle)
+        for entry in live.log.read():
+            apply_entry(fresh, entry, live.log)
+        assert_same(live.bank, fresh)
+    return len(rows)
+
+
+def test_a_few_kills(bundle, state):
+    said = kill_many(bundle, state, 3)
+    assert check(bundle, state, said) > 10
+
+
+@pytest.mark.slow
+def test_fifty_kills(bundle, state):
+    """A hundred in all: on SQLite and on PostgreSQL."""
+    check(bundle, state, kill_many(bundle, state, 50))
+
+
+@pytest.mark.parametrize("state", ["postgresql"], indirect=True)
+def test_a_database_that_goes_away_and_comes_back(bundle, state):
+    import psycopg
+
+    schema = state.rpartition("%3D")[2]
+    with LiveBank(bundle, state) as one, LiveBank(bundle, state) as two:
+        stop = threading.Event()
+
+        def interrupt():
+            with psycopg.connect(POSTGRES, autocommit=True) as db:
+                while not stop.wait(0.2):
+                    db.execute(
+                        "SELECT pg_terminate_backend(l.pid) FROM pg_locks l JOIN pg_class c ON "
+                        "c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace "
+                        "WHERE n.nspname = %s AND l.pid <> pg_backend_pid()",
+                        (schema,),
+                    )
+
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        try:
+            for n in range(40):
+                observe((one, two)[n % 2], [{"page": f"p{n}"}], [f"r{n}"])
+                time.sleep(0.01)
+        finally:
+            stop.set()
+            interrupting.join()
+        deadline = time.monotonic() + 5
+        while min(one.position, two.position) < one.log.head() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert one.bank.n_rows == 440
+        assert_same(one.bank, two.bank)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def start(bundle, state, *more):
+    """`openfate serve` on a free port; the process and its address."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    words = ["serve", str(bundle), "--state", state, "--port", str(port), *more]
+    command = [sys.executable, "-m", "openfate", *words]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    line = process.stderr.readline()
+    assert line == f"openfate: http://127.0.0.1:{port}/\n", line + process.stderr.read()
+    return process, f"http://127.0.0.1:{port}"
+
+
+def post(url, told):
+    request = urllib.request.Request(url, json.dumps(told).encode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
+def test_the_command_survives_a_kill_and_ends_in_order(bundle, tmp_path):
+    state = str(tmp_path / "state")
+    process, url = start(bundle, state)
+    for n in range(5):
+        assert post(f"{url}/observe", {"row": {"page": f"p{n}"}, "id": n})["position"] == n + 1
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    process, url = start(bundle, state, "--observe-requests", "--json")
+    assert post(f"{url}/labels", {"ids": list(range(5)), "labels": [0, 1, 0, 1, 0]})["applied"]
+    told = post(f"{url}/predict", {"row": {"page": "p1"}, "id": "seen"})
+    assert told["observed"]
+    with pytest.raises(urllib.error.HTTPError, match="409"):
+        post(f"{url}/observe", {"row": {"page": "other"}, "id": "seen"})
+    process.send_signal(signal.SIGHUP)  # the bundle again, and the log replayed on it
+    time.sleep(1)
+    assert post(f"{url}/observe", {"row": {"page": "p9"}})["position"] == 9
+    process.terminate()
+    out, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    assert json.loads(out) == {"position": 9, "trouble": None}
+    assert "p1" not in errors  # no row's content is logged
+    with LiveBank(bundle, state) as live:
+        assert (live.bank.n_rows, live.bank.mixture.n_labels) == (407, 5)
+
+
+@pytest.mark.slow
+def test_two_services_on_one_database_one_killed(bundle, tmp_path):
+    from serving.conftest import postgres_url
+
+    url_of_state, schema = postgres_url()
+    first, one = start(bundle, url_of_state)
+    second, two = start(bundle, url_of_state)
+    for n in range(6):
+        post(f"{(one, two)[n % 2]}/observe", {"row": {"page": f"p{n}"}, "id": n})
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert post(f"{two}/labels", {"ids": [0, 1], "labels": [1, 0]})["position"] == 7
+    second.terminate()
+    second.communicate(timeout=30)
+    with LiveBank(bundle, url_of_state) as live:
+        assert (live.bank.n_rows, live.bank.mixture.n_labels) == (406, 2)
+    import psycopg
+
+    with psycopg.connect(POSTGRES, autocommit=True) as db:
+        db.execute("SET client_min_messages = warning")
+        db.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "give a BUNDLE"),
+        (("BUNDLE", "--demo"), "give a BUNDLE"),
+        (("BUNDLE", "--host", "0.0.0.0"), "give --tokens"),
+        (("BUNDLE", "--port", "99999"), "choose one from 0"),
+        (("BUNDLE", "--state", "mysql://x"), "is unknown"),
+        (("BUNDLE", "--state", "/proc/nothing"), "cannot be written"),
+        (("nowhere",), "nowhere"),
+    ],
+)
+def test_a_command_that_cannot_serve_is_refused(bundle, refused, words, said):
+    assert said in refused("serve", *(str(bundle) if w == "BUNDLE" else w for w in words))

@@ -1,0 +1,57 @@
+"""Late labels through the service, on real flights: as the experiment's stream has them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import openfate
+from openfate.estimators import task_scores
+from openfate_lab.data import DAY, load
+from openfate_lab.experiments.streaming import Stream
+from serving.test_app import serving
+
+
+@pytest.mark.slow
+def test_a_month_of_flights_with_labels_a_day_late(tmp_path):
+    if "OPENFATE_DATA" not in os.environ:
+        pytest.skip("no data: set OPENFATE_DATA")
+    flights = load("flights")
+    n = int(np.searchsorted(flights.time, flights.time[0] + 31 * DAY))
+    month = replace(
+        flights, X=flights.X.select_rows(np.arange(n)), y=flights.y[:n], time=flights.time[:n]
+    )
+    stream = Stream(month, "logistic", DAY, 3)
+    known = month.to_frame(hidden=stream.new)[: stream.n_train]
+    model = openfate.FATEClassifier(epochs=3).fit(known, month.y[: stream.n_train])
+    model.save(tmp_path / "bundle")
+    # WHY read back: a bundle has no training rows, and so nothing is trained again on either side
+    vars(stream)["model"] = openfate.load(tmp_path / "bundle")
+    wanted = stream.run("late_labels")
+    found, n_labelled = [], stream.n_train
+    with serving(tmp_path / "bundle", tmp_path) as make:
+        call = make()
+        for start in range(stream.n_train, n, stream.chunk):
+            due = stream._due(start)
+            if due > n_labelled:
+                told = {"ids": list(range(n_labelled, due))}
+                told["labels"] = month.y[n_labelled:due].tolist()
+                call("POST", "/labels", told)
+                n_labelled = due
+            rows = stream.rows[start : start + stream.chunk].rows(named=True)
+            while call.live.position < call.live.log.head():
+                pass  # settled: an answer may come before corrections are solved
+            _, told = call("POST", "/predict", {"rows": rows})
+            found += [one["probabilities"] for one in told["predictions"]]
+            ids = list(range(start, start + len(rows)))
+            assert call("POST", "/observe", {"rows": rows, "ids": ids})[0] == 200
+    late = stream.start - stream.n_train
+    y = month.y[stream.start :]
+    ours, theirs = (task_scores(np.array(P)[late:], y, "binary") for P in (found, wanted))
+    drop = task_scores(stream.run("drop")[late:], y, "binary")
+    print(f"AUC {ours['auc']:.5f}, the stream's {theirs['auc']:.5f}, ignoring {drop['auc']:.5f}")
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert abs(ours["auc"] - theirs["auc"]) < 5e-4

@@ -1,0 +1,360 @@
+"""LiveBank: its state is that of a fresh bank which is fed in log order, whatever happened."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from openfate import FATEClassifier, FeatureBank
+from openfate.errors import DataFileError
+from openfate.serving import BusyError, LiveBank, RefusedError
+from serving.conftest import shop
+
+
+def submit(live, kind, **told):
+    """Submit, and wait until it is durable and learned."""
+    ticket = live.submit({"kind": kind, **told})
+    receipt = ticket.durable.result(10)
+    assert ticket.applied.result(30) is None
+    return receipt
+
+
+def observe(live, rows, ids=None):
+    return submit(live, "observe", rows=rows, ids=ids or [None] * len(rows))
+
+
+def assert_same(bank, twin):
+    """The same vocabulary, and all running sums to 1e-9."""
+    header, vocabulary = bank.encoder.to_parts()
+    wanted, known = twin.encoder.to_parts()
+    assert vocabulary.equals(known)
+    assert header == wanted
+    state, other = bank.state(), twin.state()
+    assert state.keys() == other.keys()
+    for name, array in state.items():
+        np.testing.assert_allclose(array, other[name], rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+cells = st.fixed_dictionaries(
+    {
+        "page": st.sampled_from(["a", "b", "new1", "new2"]),
+        "campaign": st.sampled_from(["autumn", "spring", "summer"]),
+        "age": st.sampled_from([20.0, 41.5, 77.0]),
+    }
+)
+rows_of = st.lists(cells, min_size=1, max_size=4)
+with_column = st.tuples(rows_of, st.booleans())
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("observe"), with_column),
+        st.tuples(st.just("labelled"), with_column),
+        st.tuples(st.just("label"), st.lists(st.integers(0, 30), min_size=1, max_size=5)),
+        st.tuples(st.just("revise"), st.integers(0, 30)),
+        st.tuples(st.just("forget"), st.integers(0, 30)),
+        st.tuples(st.just("rollback"), st.floats(0, 1)),
+        st.tuples(st.just("restart"), st.booleans()),
+        st.tuples(st.just("predict"), cells),
+    ),
+    min_size=3,
+    max_size=25,
+)
+
+
+class Story:
+    """Runs steps on a live bank and on its twin's list."""
+
+    def __init__(self, bundle, state, **options):
+        self.bundle, self.state, self.options = bundle, state, options
+        self.live = LiveBank(bundle, state, commit_s=0, **options)
+        self.n_ids, self.abandoned = 0, []
+        self.log = []  # one step a position: (kind, ids, rows, labels), or ("rollback", to)
+
+    def counting(self, position=None):
+        """Indices of the steps that count at a position: a rollback is what was at its target."""
+        position = len(self.log) if position is None else position
+        if not position:
+            return []
+        kind, *told = self.log[position - 1]
+        if kind == "rollback":
+            return self.counting(told[0])
+        return [*self.counting(position - 1), position - 1]
+
+    def rows(self):
+        """By id: the place of the row in the log, and of its label."""
+        found = {}
+        for at in self.counting():
+            kind, ids, _, _ = self.log[at]
+            for place, name in enumerate(ids):
+                if kind in ("observe", "labelled") and name is not None:
+                    found[name] = [(at, place), (at, place) if kind == "labelled" else None]
+                elif kind == "label" and name is not None:
+                    found[name][1] = (at, place)
+        return found
+
+    def run(self, kind, told):
+        names = list(self.rows())
+        if kind in ("observe", "labelled"):
+            rows, has_new = told
+            rows = [{**row, **({"channel": row["page"] + "!"} if has_new else {})} for row in rows]
+            ids = [f"r{self.n_ids + n}" for n in range(len(rows))]
+            self.n_ids += len(rows)
+            labels = None if kind == "observe" else [n % 2 for n in range(len(rows))]
+            submit(
+                self.live,
+                kind,
+                rows=rows,
+                ids=ids,
+                **({} if labels is None else {"labels": labels}),
+            )
+            self.log.append((kind, ids, rows, labels))
+        elif kind == "label":
+            open_ = [n for n in names if self.rows()[n][1] is None]
+            ids = list(dict.fromkeys(open_[at % len(open_)] for at in told)) if open_ else []
+            if ids:
+                labels = [at % 2 for at in range(len(ids))]
+                submit(self.live, "label", ids=ids, labels=labels)
+                rows = [self.log[p][2][i] for p, i in (self.rows()[name][0] for name in ids)]
+                self.log.append((kind, ids, rows, labels))
+        elif kind == "revise":
+            done = [n for n in names if self.rows()[n][1] is not None]
+            if done:
+                name = done[told % len(done)]
+                at, place = self.rows()[name][1]
+                label = 1 - self.log[at][3][place]
+                submit(self.live, "label", ids=[name], labels=[label], revise=True)
+                self.log[at][3][place] = label
+                self.log.append(("nothing", [], [], None))
+        elif kind == "forget" and names:
+            name = names[told % len(names)]
+            submit(self.live, "forget", ids=[name])
+            for at in {place[0] for place in self.rows()[name] if place is not None}:
+                _, ids, rows, labels = self.log[at]
+                place = ids.index(name)
+                for column in (ids, rows, labels):
+                    if column is not None:
+                        del column[place]
+            self.log.append(("nothing", [], [], None))
+        elif kind == "rollback":
+            to = int(told * len(self.log))
+            if to < len(self.log):
+                submit(self.live, "rollback", to=to)
+                self.log.append(("rollback", to))
+        elif kind == "restart":
+            if told:
+                self.live.close()
+            else:
+                self.abandoned.append(self.live)
+            self.live = LiveBank(self.bundle, self.state, commit_s=0, **self.options)
+        elif kind == "predict":
+            assert self.live.bank.predict(told, graph="state").shape == (1, 2)
+
+    def close(self):
+        for live in (*self.abandoned, self.live):
+            live.close()
+            assert live.trouble is None
+
+    def twin(self, bundle=None):
+        """The slow way: a fresh bank that is fed everything that counts."""
+        bank = FeatureBank.load(bundle or self.bundle)
+        for kind, _, rows, labels in (self.log[at] for at in self.counting()):
+            if rows:
+                y = None if labels is None else bank.read_labels(labels, len(rows))
+                bank.observe(pl.DataFrame(rows), y, seen=kind == "label")
+        return bank
+
+
+@settings(
+    max_examples=12,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking threads takes minutes
+)
+@given(steps)
+def test_any_story_ends_in_the_state_of_a_fresh_bank(bundle, tmp_path_factory, steps):
+    story = Story(bundle, str(tmp_path_factory.mktemp("state")), snapshot_entries=4)
+    for kind, told in steps:
+        story.run(kind, told)
+    assert_same(story.live.bank, story.twin())
+    story.close()
+
+
+FIXED = [
+    ("observe", ([{"page": "new1", "campaign": "spring", "age": 20.0}] * 3, True)),
+    ("label", [0, 1]),
+    ("labelled", ([{"page": "a", "campaign": "summer", "age": 41.5}] * 4, False)),
+    *[("labelled", ([{"page": "b", "campaign": "spring", "age": 77.0}] * 4, False))] * 4,
+    ("revise", 0),
+    ("restart", False),
+    ("forget", 1),
+    ("observe", ([{"page": "new2", "campaign": "spring", "age": 20.0}], False)),
+    ("restart", True),
+    ("rollback", 0.7),
+    ("observe", ([{"page": "b", "campaign": "winter", "age": 20.0}], True)),
+]
+
+
+def test_a_story_on_every_store(bundle, state):
+    story = Story(bundle, state, snapshot_entries=3)
+    for kind, told in FIXED:
+        story.run(kind, told)
+        assert_same(story.live.bank, story.twin())
+    story.close()
+    with LiveBank(bundle, state) as again:
+        assert_same(again.bank, story.twin())
+
+
+def test_operations_that_are_written_together_are_replayed_together(bundle, state):
+    rows, bought = shop(60, 1, campaigns=("spring", "summer"))
+    with LiveBank(bundle, state, commit_s=0.05) as live:
+        tickets = [
+            live.submit({"kind": "observe", "rows": [row], "ids": [f"r{n}"]})
+            for n, row in enumerate(rows.iter_rows(named=True))
+        ]
+        assert {ticket.applied.result(10) for ticket in tickets} == {None}
+        assert live.log.head() < 30
+        tickets = [
+            live.submit({"kind": "label", "ids": [f"r{n}"], "labels": [int(bought[n])]})
+            for n in range(60)
+        ]
+        assert {ticket.applied.result(10) for ticket in tickets} == {None}
+        before = live.bank
+        assert before.n_rows == 460
+        assert before.mixture.n_labels == 60
+        live.trouble = "no snapshot"
+        live._snapshot_at = live.position  # the next one replays every entry
+    with LiveBank(bundle, state) as again:
+        assert_same(again.bank, before)
+        assert again.worth.points[-1]["labels"] == 50
+        assert again.worth.points[-1]["used"]["auc"] > 0.5
+
+
+def test_processes_learn_from_one_another_within_a_second(bundle, state):
+    with LiveBank(bundle, state) as one, LiveBank(bundle, state) as two:
+        observe(one, [{"page": "zebra"}], ["z"])
+        submit(two, "label", ids=["z"], labels=[1])
+        deadline = time.monotonic() + 1
+        while one.position < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert_same(one.bank, two.bank)
+        submit(two, "forget", ids=["z"])
+        time.sleep(1)
+        assert one.bank.encoder.find("page", "zebra") is None
+
+
+def test_two_that_write_at_once_agree(bundle, state):
+    with LiveBank(bundle, state) as one, LiveBank(bundle, state) as two:
+
+        def write(live, name):
+            for n in range(15):
+                observe(live, [{"page": f"{name}{n}"}], [f"{name}{n}"])
+
+        threads = [threading.Thread(target=write, args=told) for told in ((one, "x"), (two, "y"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        while min(one.position, two.position) < one.log.head():
+            time.sleep(0.05)
+        assert one.bank.n_rows == 430
+        assert_same(one.bank, two.bank)
+
+
+def test_a_new_bundle_is_taken_with_what_was_said(bundle, state, tmp_path):
+    newer = FeatureBank.load(bundle)
+    newer.observe(shop(50, 3)[0])
+    newer.save(tmp_path / "newer")
+    story = Story(bundle, state)
+    for kind, told in FIXED[:8]:
+        story.run(kind, told)
+    with pytest.raises(DataFileError, match="another bundle"):
+        LiveBank(tmp_path / "newer", state)
+    ticket = story.live.take_bundle(tmp_path / "newer")
+    assert ticket.applied.result(30) is None
+    story.log.append(("nothing", [], [], None))
+    assert_same(story.live.bank, story.twin(tmp_path / "newer"))
+    story.live.close()
+    with LiveBank(tmp_path / "newer", state) as again:
+        assert_same(again.bank, story.twin(tmp_path / "newer"))
+        submit(again, "rollback", to=len(story.log) - 1)  # to the bundle before
+        assert_same(again.bank, story.twin())
+    with LiveBank(tmp_path / "newer", state, replay=True) as again:
+        assert_same(again.bank, story.twin(tmp_path / "newer"))
+
+
+def test_rows_are_kept_for_a_stated_time(bundle, state):
+    with LiveBank(bundle, state, keep_days=0.5 / 86_400, snapshot_entries=1) as live:
+        observe(live, [{"page": "early"}], ["early"])
+        time.sleep(1)
+        for n in range(3):
+            observe(live, [{"page": f"late{n}"}], [f"late{n}"])
+            time.sleep(0.3)
+        with pytest.raises(RefusedError, match="no row with the id 'early'"):
+            submit(live, "label", ids=["early"], labels=[1])
+        before = live.bank
+    with LiveBank(bundle, state) as again:
+        assert again.log.first > 0
+        assert_same(again.bank, before)
+
+
+def test_too_much_that_waits_is_refused(bundle, tmp_path):
+    live = LiveBank(bundle, str(tmp_path), most_waiting=3, commit_s=0.3)
+    with pytest.raises(BusyError, match="wait"):
+        for _ in range(20):
+            live.submit({"kind": "observe", "rows": [{"page": "a"}], "ids": [None]})
+    live.close()
+
+
+def test_what_cannot_be_learned_is_told_and_left_out_of_every_replay(bundle, tmp_path):
+    with LiveBank(bundle, str(tmp_path), commit_s=0.1) as live:
+        tickets = [
+            live.submit({"kind": "observe", "rows": [{"size": cell}], "ids": [None]})
+            for cell in (1.5, ["x"], 2.5)  # a column of numbers cannot hold lists
+        ]
+        why = [ticket.applied.result(10) for ticket in tickets]
+        assert [reason is None for reason in why] == [True, False, True]
+        assert live.refused == 1
+        before = live.bank
+        live._snapshot_at = live.position
+    with LiveBank(bundle, str(tmp_path)) as again:
+        assert_same(again.bank, before)
+        assert again.refused == 1
+
+
+def test_damage_goes_back_to_the_last_good_state(bundle, tmp_path):
+    with LiveBank(bundle, str(tmp_path), snapshot_entries=2, commit_s=0) as live:
+        for n in range(6):
+            observe(live, [{"page": f"p{n}"}], [f"r{n}"])
+        before = live.bank
+    (tmp_path / "log.sqlite").write_bytes(b"\0" * 5000)
+    with LiveBank(bundle, str(tmp_path)) as again:  # the snapshot of the end is whole
+        assert again.log.damage.found
+        assert_same(again.bank, before)
+        observe(again, [{"page": "on"}])
+        assert again.position == 7
+    for file in tmp_path.glob("snapshot-*.bin"):
+        file.write_bytes(file.read_bytes()[:-9])
+    with LiveBank(bundle, str(tmp_path)) as again:
+        assert any("snapshot" in text for text in again.log.damage.found)
+
+
+def test_hashed_fields_stay_hashed(tmp_path):
+    from openfate import Field
+
+    rows, bought = shop(200)
+    rows = rows.with_columns(email=pl.Series([f"u{n % 7}@a.org" for n in range(200)]))
+    schema = [Field("email", "categorical", hashed=True)]
+    FATEClassifier(epochs=3, schema=schema).fit(rows, bought).save(tmp_path / "bundle")
+    with LiveBank(tmp_path / "bundle", str(tmp_path / "state")) as live:
+        cells = {"page": "a", "email": "u3@a.org"}
+        hidden = live.bank.encoder.hide(cells)
+        observe(live, [hidden, live.bank.encoder.hide({**cells, "email": "new@b.org"})])
+        twin = FeatureBank.load(tmp_path / "bundle")
+        twin.observe(pl.DataFrame([cells, {**cells, "email": "new@b.org"}]))
+        assert_same(live.bank, twin)
+        assert np.allclose(live.bank.predict(hidden), twin.predict(cells))
+        assert b"a.org" not in b"".join(p.read_bytes() for p in (tmp_path / "state").glob("log*"))

@@ -1,0 +1,191 @@
+"""The log: order, ids, keys, what is rewritten, and files that were damaged."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+
+import pytest
+
+from openfate.errors import DataFileError, InputError
+from openfate.serving import RefusedError, open_log
+
+
+def observe(name, **cells):
+    return {"kind": "observe", "rows": [cells], "ids": [name]}
+
+
+def label(name, value, **more):
+    return {"kind": "label", "ids": [name], "labels": [value], **more}
+
+
+def test_entries_have_no_gaps_and_survive(state):
+    with open_log(state) as log:
+        for n in range(5):
+            log.append([observe(f"r{n}", x=n), observe(None, x=-n)])
+        before = log.read()
+    with open_log(state) as log:
+        assert [entry.position for entry in log.read()] == [1, 2, 3, 4, 5]
+        assert log.read() == before
+        assert [entry.position for entry in log.read(2, 4)] == [3, 4]
+        assert log.damage.found == []
+
+
+def test_two_writers_take_turns(state):
+    with open_log(state) as one, open_log(state) as two:
+        for n in range(6):
+            (one, two)[n % 2].append([observe(f"r{n}", x=n)])
+        assert one.read() == two.read()
+        assert one.head() == two.head() == 6
+        assert isinstance(two.append([observe("r0", x=9)])[0], RefusedError)
+
+
+def test_a_key_counts_once(state):
+    with open_log(state) as log:
+        [first] = log.append([observe("a", x=1) | {"key": "k"}])
+        [again] = log.append([observe("b", x=2) | {"key": "k"}])
+        assert (first.position, again.position, again.is_repeated) == (1, 1, True)
+        assert log.head() == 1
+
+
+def test_an_id_is_one_row_and_has_one_label(state):
+    with open_log(state) as log:
+        log.append([observe("a", x=1), label("a", 1)])
+        assert log.append([observe("a", x=1)])[0].repeated == 1
+        assert log.append([label("a", 1)])[0].repeated == 1
+        assert log.head() == 1  # nothing of that was new
+        refused = log.append([observe("a", x=2), label("a", 0), label("z", 1)])
+        assert [error.status for error in refused] == [409, 409, 404]
+        assert "revise=true" in str(refused[1])
+        assert log.head() == 1
+
+
+def test_a_revised_label_takes_the_place_of_the_first(state):
+    with open_log(state) as log:
+        log.append([observe("a", x=1), label("a", 1)])
+        log.append([label("a", 0, revise=True)])
+        first, second = log.read()
+        assert first.operations[1]["labels"] == [0]
+        assert second.operations == ({"kind": "revise", "from": 1},)
+        assert log.append([label("a", 0)])[0].repeated == 1
+
+
+def test_a_forgotten_row_is_in_no_entry(state):
+    with open_log(state) as log:
+        log.append([observe("a", x="secret"), observe("b", x="plain")])
+        log.append([label("a", 1)])
+        log.append([{"kind": "forget", "ids": ["a"]}])
+        assert "secret" not in str(log.read())
+        assert "'a'" not in str(log.read())
+        [error] = log.append([label("a", 1)])
+        assert error.status == 404
+        assert log.append([label("b", 1)])[0].position == 4
+
+
+def test_a_rollback_takes_ids_back(state):
+    with open_log(state) as log:
+        log.append([observe("a", x=1)])
+        log.append([observe("b", x=2), label("a", 1)])
+        log.append([{"kind": "rollback", "to": 1}])
+        [known, unknown] = log.append([label("a", 0), label("b", 0)])
+        assert known.position == 4
+        assert unknown.status == 404
+        [error] = log.append([{"kind": "rollback", "to": 9}])
+        assert "from 0 to 4" in str(error)
+
+
+def test_what_a_snapshot_stands_for_is_dropped(state):
+    with open_log(state) as log:
+        for n in range(4):
+            log.append([observe(f"r{n}", x=n)])
+        log.put_blob("snapshot", "2", 2, b"state")
+        log.compact(2)
+        assert [entry.position for entry in log.read()] == [3, 4]
+        assert log.append([label("r0", 1)])[0].status == 404
+        assert log.append([observe("r9", x=9)])[0].position == 5
+        assert (log.blobs("snapshot"), log.get_blob("snapshot", "2")) == ({"2": 2}, b"state")
+
+
+def test_time_never_runs_backwards(state):
+    times = iter([5.0, 9.0, 2.0, 11.0])
+    with open_log(state, clock=lambda: next(times)) as log:
+        for _ in range(4):
+            log.append([observe(None, x=1)])
+        assert [entry.at for entry in log.read()] == [5, 9, 9, 11]
+        assert log.moment(10.0) == 3
+
+
+@pytest.mark.parametrize("url", ["mysql://there/db", "postgresql://nobody@127.0.0.1:1/none"])
+def test_a_place_that_is_none_is_refused(url):
+    with pytest.raises((InputError, DataFileError)):
+        open_log(url)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "state").write_text("mine")
+    with pytest.raises(DataFileError, match="cannot be written"):
+        open_log(str(tmp_path / "state"))
+
+
+# ---- damage --------------------------------------------------------------------------------------
+
+
+def fill(folder, n_entries):
+    with open_log(str(folder)) as log:
+        for n in range(n_entries):
+            log.append([observe(f"r{n}", x=f"{n:05}" * 40) | {"key": f"k{n}"}])
+        return log.read()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_flipped_bit_is_found_and_what_is_good_is_kept(tmp_path, seed):
+    entries = fill(tmp_path, 60)
+    file, rng = tmp_path / "log.sqlite", random.Random(seed)
+    content = bytearray(file.read_bytes())
+    for _ in range(rng.choice([1, 1, 5])):
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    file.write_bytes(content)
+    with open_log(str(tmp_path)) as log:
+        kept = log.read()
+        assert kept == entries[: len(kept)]
+        assert kept == entries or log.damage.found
+        if len(kept) < len(entries):
+            assert log.damage.lost  # and says so
+        log.append([observe("new", x=1)])  # goes on behind the last good one
+        assert log.head() == len(kept) + 1
+        assert log.append([observe("r0", x=2)])[0].status == 409 if kept else True
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_torn_file_is_found(tmp_path, share):
+    entries = fill(tmp_path, 60)
+    file = tmp_path / "log.sqlite"
+    file.write_bytes(file.read_bytes()[: int(file.stat().st_size * share)])
+    with open_log(str(tmp_path)) as log:
+        kept = log.read()
+        assert kept == entries[: len(kept)]
+        assert log.damage.found
+        assert log.damage.lost
+    assert open_log(str(tmp_path)).read() == kept
+
+
+def test_a_log_that_lost_its_end_says_so(tmp_path):
+    fill(tmp_path, 5)
+    db = sqlite3.connect(tmp_path / "log.sqlite", isolation_level=None)
+    db.execute("DELETE FROM openfate_log WHERE position > 3")
+    db.execute("UPDATE openfate_head SET position = 3")
+    db.close()
+    with open_log(str(tmp_path)) as log:
+        assert log.head() == 3
+        assert log.damage.lost == [4, 5]
+
+
+def test_a_flipped_snapshot_is_found(tmp_path):
+    with open_log(str(tmp_path)) as log:
+        log.put_blob("snapshot", "7", 7, b"whole" * 100)
+        file = tmp_path / "snapshot-7.bin"
+        content = bytearray(file.read_bytes())
+        content[200] ^= 4
+        file.write_bytes(content)
+        assert log.get_blob("snapshot", "7") is None
+        assert "snapshot 7" in log.damage.found[0]
