@@ -15,9 +15,10 @@ test-browser: .venv/all
 	command -v chromium || $(BIN)/playwright install --with-deps chromium
 	OPENFATE_SCREENSHOTS=1 $(BIN)/pytest -n 0 -m slow tests/serving/test_page.py
 
-# About ten minutes: spoilt bundles and files of rows, see docs/security.md.
+# Less than ten minutes: spoilt bundles and files of rows, see docs/security.md.
+# One thread a worker: each core has a worker already.  Polars' panics would look for their lines.
 fuzz: .venv/all
-	$(BIN)/python tests/fuzz
+	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 RUST_BACKTRACE=0 $(BIN)/python tests/fuzz
 
 check: .venv/all
 	$(BIN)/ruff format --check openfate openfate_lab tests benchmarks examples .ci

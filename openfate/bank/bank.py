@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from openfate.bank.bundle import (
 )
 from openfate.bank.network import Network
 from openfate.bank.wrapped import Wrapped, dump
-from openfate.errors import InputError, check_choice
+from openfate.errors import InputError, OpenWorldWarning, check_choice, check_integer
 from openfate.growing import PagedArray
 from openfate.openworld import (
     Floats,
@@ -49,7 +50,9 @@ from openfate.openworld import (
 )
 from openfate.table import (
     Encoder,
+    Meeting,
     MultiHot,
+    Newcomers,
     Policies,
     Schema,
     SchemaReport,
@@ -59,6 +62,7 @@ from openfate.table import (
     enforce,
     is_simple,
     label_matrix,
+    names_rows,
     new_in_row,
     read_labels,
     read_table,
@@ -94,6 +98,8 @@ class State(NamedTuple):
     mixture: Mixture | None
     retrained: Model | None
     kept: tuple[Any, ...] = ()  # what those who train again were told to keep, a thing a call
+    newcomers: Newcomers | None = None  # values met once, where only so many may be known
+    n_evicted: int = 0  # new features that were forgotten so far
     # Evidence of the very rows that will be predicted; None but in a copy that looked ahead.
     joint: JointEvidence | None = None
 
@@ -138,12 +144,20 @@ class FeatureBank:
         Columns that are never used, also when they appear later: the target, for one.
     overrides
         Fields of columns that may appear later, where inference would guess wrong.
+    max_new_features
+        How many new features are known at most after a call of `observe`; None: all.  See Notes.
     meta
         Settings, metrics and whatever else a bundle should tell.
 
     Notes
     -----
     `policies`, `exclude` and `overrides` can be given to each call in place of the bank's own.
+
+    With `max_new_features` a text gets an id when an unlabelled row has it for the second time (of
+    the first one nothing is kept, if that was in an earlier call), and where too many are known a
+    tenth of the bound is forgotten, with a warning: those without labels first, of these those
+    with the fewest rows, of these the oldest.  What is known then follows time and the cut into
+    calls.  Columns, buckets and knots are never forgotten.
 
     Examples
     --------
@@ -172,10 +186,16 @@ class FeatureBank:
         policies: Policies | None = None,
         exclude: Sequence[str] = (),
         overrides: Schema | None = None,
+        max_new_features: int | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
-        rows = PagedArray(np.zeros(model.n_observed))
-        self._state = State(encoder, model, rows, 0, evidence, mixture, retrained)
+        rows, newcomers = PagedArray(np.zeros(model.n_observed)), None
+        if max_new_features is not None:
+            newcomers = Newcomers.of(check_integer("max_new_features", max_new_features, 0))
+        self._state = State(
+            encoder, model, rows, 0, evidence, mixture, retrained, newcomers=newcomers
+        )
+        self.max_new_features = max_new_features
         self.classes, self.embeddings = list(classes), float(embeddings)
         self.policies = policies or Policies()
         self.exclude = tuple(exclude)
@@ -233,6 +253,11 @@ class FeatureBank:
     def kept(self) -> tuple[Any, ...]:
         """What calls of `observe` said to keep; no part of a bundle."""
         return self._state.kept
+
+    @property
+    def n_evicted(self) -> int:
+        """New features that were forgotten so far: see `max_new_features`."""
+        return self._state.n_evicted
 
     @property
     def joint(self) -> JointEvidence | None:
@@ -518,14 +543,22 @@ class FeatureBank:
         return table, self.overrides if overrides is None else overrides, policies or self.policies
 
     def _encode(
-        self, rows: Any, grow: bool, *, lasting: bool = True, **options: Unpack[Options]
+        self,
+        rows: Any,
+        grow: bool,
+        *,
+        lasting: bool = True,
+        meeting: Meeting | None = None,
+        **options: Unpack[Options],
     ) -> tuple[Table, Encoder, MultiHot]:
         """Rows, an encoder (grown by what the policies let in), and X; changes nothing."""
         (table, overrides, policies), encoder = self._open(rows, **options), self.encoder
         allowed = enforce(encoder, table, policies, overrides)
         if grow:
             numeric = self.meta.get("numeric", "buckets")
-            encoder = allowed.grow(encoder, table, overrides, numeric, lasting=lasting)
+            encoder = allowed.grow(
+                encoder, table, overrides, numeric, lasting=lasting, meeting=meeting
+            )
         return table, encoder, encoder.encode(table)
 
     def new_part(self, X: MultiHot) -> MultiHot:
@@ -584,8 +617,9 @@ class FeatureBank:
             exclude, overrides, policies of this call; None: the bank's own.
         """
         with self.lock:
-            later = self.copy()
-            table, encoder, X = later._encode(rows, True, **options)
+            later, newcomers = self.copy(), self._state.newcomers
+            meeting = None if newcomers is None or y is not None else newcomers.meet()
+            table, encoder, X = later._encode(rows, True, meeting=meeting, **options)
             if y is None or later.mixture is None:
                 P0 = None
                 if later.evidence is not None:
@@ -597,7 +631,56 @@ class FeatureBank:
                 later._learn(table, encoder, X, labels, seen, weight, retrain)
             n_rows = later.n_rows + (0 if seen else X.n_rows)
             kept = later.kept if keep is None else keep(later.kept)
-            self._state = later._state._replace(encoder=encoder, n_rows=n_rows, kept=kept)
+            later._state = later._state._replace(
+                encoder=encoder,
+                n_rows=n_rows,
+                kept=kept,
+                newcomers=newcomers if meeting is None else meeting.later(),
+            )
+            later._evict()
+            self._state = later._state
+
+    def _evict(self) -> None:
+        """Forget new features where they are too many."""
+        now, most = self._state, self.max_new_features
+        n_known = now.encoder.n_features
+        if most is None or n_known - self.n_observed <= most:
+            return
+        may_go = now.encoder.is_open
+        may_go[: self.n_observed] = False
+        ids = np.flatnonzero(may_go)  # the oldest first
+        labelled = np.isin(ids, [] if now.mixture is None else now.mixture.features)
+        order = np.lexsort((now.rows.take(ids), labelled))  # stable: the oldest stay first
+        # WHY a tenth more: what is left is numbered anew, which takes as long as all of it is.
+        n_out = n_known - self.n_observed - most + most // 10
+        kept = np.setdiff1d(np.arange(n_known), ids[order[:n_out]])
+        n_evicted = now.n_evicted + n_known - len(kept)
+        warnings.warn(
+            f"max_new_features={most}: {n_known - len(kept)} new features, those with the fewest "
+            f"rows, were forgotten ({n_evicted} so far); allow more, or exclude columns that name "
+            "each row.",
+            OpenWorldWarning,
+            stacklevel=4,
+        )
+        retrained = now.retrained
+        if retrained is not None:
+            # A wrapped model tells texts by their places among ids: it goes with the first of them.
+            known = np.arange(retrained.n_observed)
+            if isinstance(retrained, Network):
+                retrained = retrained.select(kept)
+            elif not np.array_equal(kept[: len(known)], known):
+                retrained = None
+        new = kept[self.n_observed :] - self.n_observed
+        n_new, evidence, mixture = n_known - self.n_observed, now.evidence, now.mixture
+        self._state = now._replace(
+            encoder=now.encoder.select(kept),
+            model=now.model.select(kept),
+            rows=PagedArray(now.rows.take(kept)),
+            evidence=None if evidence is None else evidence.select(new, n_new),
+            mixture=None if mixture is None else mixture.select(kept, n_known),
+            retrained=retrained,
+            n_evicted=n_evicted,
+        )
 
     def count(self, X: MultiHot) -> None:
         """Add rows that are encoded already, as those of training are, to the sums."""
@@ -681,6 +764,17 @@ class FeatureBank:
         """The encoder with ids for what is new in rows and let in; the bank is not changed."""
         return self._encode(rows, True, **options)[1]
 
+    def find_row_names(self) -> list[str]:
+        """Columns of training in whose texts nearly every row has one of its own."""
+        D = self.n_observed
+        text = self.encoder.is_open[:D]
+        field_of = self.encoder.field_at[:D][text]
+        fields = self.encoder.schema.fields
+        n_values = np.bincount(field_of, minlength=len(fields))
+        n_cells = np.bincount(field_of, self.rows[:D][text], len(fields))
+        told = zip(fields, n_values, n_cells, strict=True)
+        return [f.name for f, n, m in told if f.kind == "categorical" and names_rows(n, m)]
+
     def schema_report(self, rows: Any, **options: Unpack[Options]) -> SchemaReport:
         """Which columns and values of rows are new, missing or known, and what is done with them.
 
@@ -696,6 +790,11 @@ class FeatureBank:
     def describe_usage(self) -> str:
         """How new features are used, what a probe said to that, and what labels have changed."""
         said, mixture = self._describe_unlabelled(), self.mixture
+        if self.n_evicted:
+            said += (
+                f" {self.n_evicted} new features were forgotten: no more than "
+                f"{self.max_new_features} are kept (max_new_features)."
+            )
         if mixture is None or not mixture.n_labels:
             return said
         weights = mixture.describe()
@@ -783,6 +882,7 @@ class FeatureBank:
             "policies": bank.policies.to_dict(),
             "exclude": list(bank.exclude),
             "overrides": bank.overrides.to_json(),
+            "max_new_features": bank.max_new_features,
         }
         if bank.evidence is not None:
             meta |= pooling_settings(bank.evidence)
@@ -804,6 +904,8 @@ class FeatureBank:
         now = self._state
         n_rows = np.array([now.n_rows], dtype=np.int64)
         state = {"rows": now.rows.to_array(), "n_rows": n_rows, **now.model.state()}
+        if now.newcomers is not None:
+            state |= {"newcomers": now.newcomers.bits, "n_evicted": np.array([now.n_evicted])}
         if now.evidence is not None:
             state |= {f"evidence.{n}": array for n, array in now.evidence.to_arrays().items()}
         if now.mixture is not None:
@@ -818,6 +920,11 @@ class FeatureBank:
         arguments, rows, n_rows = unpack(bundle, source, trusted)
         bank = cls(**arguments)
         bank._state = bank._state._replace(rows=PagedArray(rows), n_rows=n_rows)
+        if bank.max_new_features is not None:
+            bits, n_evicted = (bundle.state[name] for name in ("newcomers", "n_evicted"))
+            bank._state = bank._state._replace(
+                newcomers=Newcomers(bits), n_evicted=int(n_evicted[0])
+            )
         return bank
 
 

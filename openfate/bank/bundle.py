@@ -248,7 +248,7 @@ def _tensors(arrays: dict[str, NDArray[Any]]) -> Content:
         end = start + array.nbytes
         dtype = _DTYPES[array.dtype.str[1:]]
         header[name] = {"dtype": dtype, "shape": array.shape, "data_offsets": (start, end)}
-        pieces.append(memoryview(array.reshape(-1).view(np.uint8)))
+        pieces.append(array.reshape(-1).view(np.uint8).data)
         start = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -432,7 +432,7 @@ _WRITTEN_BY_BUNDLE = {
     *("classes", "embeddings", "policies", "exclude", "overrides"),
     *("pooling", "batch_pooling", "mixture", "retrained"),
     *("task", "target_scale", "backbone", "extrapolator", "recompose", "centred"),
-    *("n_observed", "numbers", "texts", "estimator_format"),
+    *("n_observed", "numbers", "texts", "estimator_format", "max_new_features"),
 }
 
 
@@ -472,6 +472,7 @@ def unpack(
             "policies": Policies.from_dict(meta["policies"]),
             "exclude": tuple(meta["exclude"]),
             "overrides": overrides,
+            "max_new_features": _bound_in(bundle),
             "meta": {k: v for k, v in meta.items() if k not in _WRITTEN_BY_BUNDLE},
         }
         rows = np.array(bundle.state["rows"], dtype=np.float64)
@@ -503,6 +504,15 @@ def _sizes(encoder: Encoder, model: Model) -> dict[str, int]:
         "E": len(EXPERTS),
         "R": sum(name.startswith("correction") for name in EXPERTS),
     }
+
+
+def _bound_in(bundle: Bundle) -> int | None:
+    most = bundle.meta.get("max_new_features")
+    if most is not None and not {"newcomers", "n_evicted"} <= bundle.state.keys():
+        raise InputError("there is a bound on new features, and no state of it")
+    if most is not None and not bundle.state["newcomers"].shape[1]:
+        raise InputError("the array newcomers is empty")
+    return most
 
 
 def _check_outputs(model: Model, classes: list[Any]) -> None:

@@ -69,6 +69,8 @@ _MEMBER = r"(?:retrained\.)?[0-9]+\."
 _STATE: dict[str, Array] = {
     "rows": Array("f8", ("N",), 0),
     "n_rows": Array("i8", ("1",), 0),
+    "n_evicted": Array("i8", ("1",), 0),
+    "newcomers": Array("b1", ("2", "B")),
     rf"{_MEMBER}counts": _COUNT,
     rf"{_MEMBER}messages": Array("f8", ("M", "H"), -_LARGE_SUM, _LARGE_SUM),
     r"evidence\.count": Array("f8", ("J",), 0),
@@ -249,6 +251,7 @@ META = {
     "n_features_in": (Between(0, 2**31), None),
     "classes_dtype": (str, None),
     "n_rows": (int, None),
+    "max_new_features": (Between(0, 2**31), None),
     "numeric": ("buckets", "value", "linear", "log", None),
     "metrics": ({str: _any_number}, None),
     "decision": ({"chosen": str, "reason": str}, None),

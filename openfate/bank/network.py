@@ -98,7 +98,7 @@ class Network(ComputesOnce):
         else:
             # WHY: blocks of rows have a thread each; products that start threads of their own, too
             # small for them, take ten times as long on a busy machine.
-            X = self._observed(X) if drop_new else X
+            X = X.below(self.n_observed) if drop_new else X  # of a wide table most may be new
             with _ONE_THREAD:
                 parts = [
                     self._stacked.logits(part.X, self._embeddings(part.ids, field_of, drop_new))
@@ -106,15 +106,6 @@ class Network(ComputesOnce):
                 ]
             logits = np.concatenate(parts, axis=1)
         return np.asarray(_finish(logits, self.task, *self.target_scale).mean(0))
-
-    def _observed(self, X: MultiHot) -> MultiHot:
-        """The rows without new features, which add nothing: as many as may be, of a wide table."""
-        kept = X.ids < self.n_observed
-        if kept.all():
-            return X
-        row_ptr = np.concatenate([[0], np.cumsum(kept)])[X.row_ptr]
-        values = None if X.values is None else X.values[kept]
-        return MultiHot(row_ptr, X.ids[kept], X.n_features, values)
 
     def _embeddings(
         self, ids: NDArray[np.int32], field_of: Fields | None, drop_new: bool
@@ -157,6 +148,10 @@ class Network(ComputesOnce):
     def copy(self) -> Network:
         """A copy that goes on by itself."""
         return self._with([member.copy() for member in self.members])
+
+    def select(self, kept: NDArray[np.integer]) -> Network:
+        """A network that knows some features alone, ascending, numbered 0, 1, ... anew."""
+        return self._with([member.select(kept) for member in self.members])
 
     def _with(self, members: list[RunningFATE]) -> Network:
         """The same networks with other sums."""

@@ -7,6 +7,7 @@ their columns are known by place and their number is strict.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,7 +33,7 @@ from openfate.bank import (
     Wrapped,
     contributions,
 )
-from openfate.errors import InputError
+from openfate.errors import InputError, OpenWorldWarning
 from openfate.estimators.data import no_column
 from openfate.estimators.target import Target, join_classes, join_numbers
 from openfate.estimators.usage import Usage, measure_new_share
@@ -48,6 +49,7 @@ from openfate.table import (
     column_of,
     read_labels,
     read_table,
+    tell_names,
 )
 
 _FIRST_RETRAINED, _FIRST_SLOW = 16, 64  # labels, before which training again would be as before
@@ -156,11 +158,14 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             policies=self._policies,
             exclude=(*self._excluded, *self._target_name),
             overrides=self._overrides,
+            max_new_features=self.max_new_features,
         )
         # WHY: training rows, in which nothing is new, are no evidence: a feature's rows are
         # compared with the mean of the rows it came with, as in the probe; a mean of other rows,
         # however near, would be counted once for each new feature of a row.
         self.bank_.count(X)
+        if said := tell_names(self.bank_.find_row_names()):
+            warnings.warn(said, OpenWorldWarning, stacklevel=4)
 
     def _expect_share(self, encoder: Encoder, unlabelled: Table | None) -> float | None:
         """The share of cells that will be new: the parameter, or what unlabelled rows tell."""

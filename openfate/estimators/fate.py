@@ -575,6 +575,9 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         Of known columns: the same words.
     missing_columns
         "ignore", "warn" or "error", for all or by column.
+    max_new_features
+        How many new features `observe` keeps at most: those with labels, then those with the most
+        rows.  None: all.  See `FeatureBank`.
     callback
         Called with a `Step` after each epoch.
     tensorboard
@@ -651,6 +654,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
+        max_new_features: int | None = None,
         callback: Callable[[Step], None] | None = None,
         tensorboard: str | Path | None = None,
         progress: bool = False,
@@ -691,8 +695,8 @@ class FATERegressor(BankRegressor, FATEEstimator):
     schema, strategy, numeric, exclude, backbone, pool, linear, width, hidden, epochs, lr, \
 batch_size, patience, validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, \
 lr_extrapolator, novelty, n_draws, hidden_share, min_count, time, memory_limit, cache, \
-mixed_precision, device, random_state, new_columns, new_values, missing_columns, callback, \
-tensorboard, progress
+mixed_precision, device, random_state, new_columns, new_values, missing_columns, \
+max_new_features, callback, tensorboard, progress
         See `FATEClassifier`.
     loss
         "squared_error" (predicts means) or "absolute_error" (medians).
@@ -744,6 +748,7 @@ tensorboard, progress
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
+        max_new_features: int | None = None,
         callback: Callable[[Step], None] | None = None,
         tensorboard: str | Path | None = None,
         progress: bool = False,

@@ -69,6 +69,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
+        max_new_features: int | None = None,
     ) -> None:
         self._store(locals())
 
@@ -297,6 +298,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         assert isinstance(bank.model, Wrapped)
         model, policies = bank.model.estimator, bank.policies.to_dict()
         wrapper = cls(model, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies)
+        wrapper.max_new_features = bank.max_new_features
         wrapper.estimator_ = model
         return wrapper._restore(bank)
 
@@ -317,7 +319,7 @@ class OpenWorldClassifier(BankClassifier, OpenWorldEstimator):
     prefit
         Whether `estimator` is fitted already.  Give `fit` validation rows then, which are probed
         with clones of it; values that only its training rows had count as new.
-    schema, exclude, random_state, new_columns, new_values, missing_columns
+    schema, exclude, random_state, new_columns, new_values, missing_columns, max_new_features
         See `FATEClassifier`.
     novelty
         What the probe expects to appear: whole "columns", new "values" of known ones, or "both".

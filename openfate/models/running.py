@@ -248,6 +248,16 @@ class RunningFATE:
         other._move_common(self._common_of(new), other._common_of(new))
         return other
 
+    def select(self, kept: NDArray[np.integer]) -> RunningFATE:
+        """A model that knows some features alone, ascending, numbered 0, 1, ... anew."""
+        other = copy.copy(self)
+        other.W = self.W[torch.from_numpy(kept[kept < self.n_observed]).long()]
+        if self.extrapolator is not None:
+            other.sums = Sums(*self.sums.at(kept.astype(np.int32)))
+            new = np.arange(other.n_observed, len(kept), dtype=np.int32)
+            other._common = other._common_of(new)
+        return other
+
     def copy(self) -> RunningFATE:
         """A copy that goes on by itself, with the same network; sums are replaced, not changed."""
         return copy.copy(self)

@@ -675,6 +675,18 @@ class LiveEvidence(ComputesOnce):
         e = weigh(self.state, X, fixed, votes)
         return combine(P, e, self.state.task, fixed.slope)
 
+    def select(self, kept: NDArray[np.integer], n_features: int) -> LiveEvidence:
+        """The same over some of so many new features, ascending, numbered 0, 1, ... anew."""
+        other, sample = self.copy(), self.sample
+        count, total = self.state.at(kept)
+        arrays = {**self.state.to_arrays(), "count": count, "total": total}
+        other.state = Evidence.from_arrays(arrays, self.state.task)
+        X = sample.X.widen(n_features).select_features(kept)
+        rows = np.flatnonzero(X.row_degree)
+        other.sample = Sample(sample.key[rows], X.select_rows(rows), sample.votes[rows])
+        other._fix_strength()
+        return other
+
     def copy(self) -> LiveEvidence:
         """An independent copy."""
         other = copy.copy(self)  # a sample is never changed, only replaced

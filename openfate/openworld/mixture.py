@@ -384,6 +384,27 @@ class Mixture:
 
     # ---- copies and bundles --------------------------------------------------------------------
 
+    @property
+    def features(self) -> NDArray[np.integer]:
+        """Ids of the features that the labelled rows it keeps have."""
+        return np.unique(np.concatenate([np.empty(0, np.int32), *(p.X.ids for p in self._window)]))
+
+    def select(self, kept: NDArray[np.integer], n_features: int) -> Mixture:
+        """The same over some of so many features alone, ascending, numbered 0, 1, ... anew."""
+        other = self.copy()
+        other._window = [
+            replace(part, X=part.X.widen(n_features).select_features(kept)) for part in self._window
+        ]
+        if self.corrections is not None:
+            features = self.corrections.features
+            there = np.isin(features, kept)
+            other.corrections = replace(
+                self.corrections,
+                features=np.searchsorted(kept, features[there]),
+                W=self.corrections.W[:, there],
+            )
+        return other
+
     def copy(self) -> Mixture:
         """An independent copy: what it holds is replaced, never changed."""
         return copy.copy(self)

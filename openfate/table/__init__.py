@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         compare,
         enforce,
         is_simple,
+        names_rows,
         new_in_row,
+        tell_names,
     )
     from openfate.table.disk import DiskRows, RowWriter
     from openfate.table.dtypes import plain_types
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from openfate.table.labels import class_numbers, label_matrix, read_labels, target_numbers
     from openfate.table.logs import PRESETS, Log, open_log, values_of
     from openfate.table.multihot import PART_ROWS, MultiHot
+    from openfate.table.newcomers import Meeting, Newcomers
     from openfate.table.pieces import Batch, batches_of, read_ahead
     from openfate.table.preparation import prepare
     from openfate.table.reader import Paths, RowFile, TextFile, rebatch
@@ -47,7 +50,9 @@ __all__ = [
     "Expression",
     "Field",
     "Log",
+    "Meeting",
     "MultiHot",
+    "Newcomers",
     "Numeric",
     "Paths",
     "Policies",
@@ -70,6 +75,7 @@ __all__ = [
     "enforce",
     "is_simple",
     "label_matrix",
+    "names_rows",
     "new_in_row",
     "open_log",
     "open_rows",
@@ -81,6 +87,7 @@ __all__ = [
     "read_table",
     "rebatch",
     "target_numbers",
+    "tell_names",
     "text_of",
     "time_numbers",
     "values_of",

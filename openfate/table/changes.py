@@ -17,10 +17,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, NamedTuple
 
+import polars as pl
+
 from openfate.errors import InputError, OpenWorldWarning, check_choice
 from openfate.table.encoder import Encoder, RowIds, Unseen
 from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, is_unicode, read_table
+from openfate.table.newcomers import Meeting
 from openfate.table.schema import Schema, refuse_nameless
 
 Overrides = Schema | Iterable[Field] | None
@@ -282,11 +285,12 @@ class Growth(NamedTuple):
         numeric: Numeric,
         *,
         lasting: bool = True,
+        meeting: Meeting | None = None,
     ) -> Encoder:
         """The encoder with ids for what is new in the table and let in; see `grow_copy`."""
         new = Schema.from_frame(table.select(self.columns), overrides, numeric)
         return encoder.grow_copy(
-            table, new, columns=self.columns, values=self.values, lasting=lasting
+            table, new, self.columns, self.values, lasting=lasting, meeting=meeting
         )
 
 
@@ -497,7 +501,52 @@ def compare(
     rest = table.select(name for name in table.columns if name not in encoder.schema)
     fields = [*encoder.schema, *Schema.from_frame(rest, schema_overrides)]
     columns = tuple(_change(encoder, table, policies, field) for field in fields)
-    return SchemaReport(columns, table.n_rows, note)
+    there = [table.columns[f.name] for f in fields if f.name in table.columns and _is_text(f)]
+    named = [column.name for column in there if _names_rows(column)]
+    return SchemaReport(columns, table.n_rows, " ".join(filter(None, [note, tell_names(named)])))
+
+
+def names_rows(n_values: float, n_cells: float) -> bool:
+    """Whether so many values in so many cells name rows: what is known of one tells of no other.
+
+    Examples
+    --------
+    >>> names_rows(990, 1000), names_rows(60, 60), names_rows(500, 1000)
+    (True, False, False)
+    """
+    return n_cells >= _MANY_CELLS and n_values >= _OF_ITS_OWN * n_cells
+
+
+def tell_names(columns: list[str]) -> str:
+    """Say which columns name rows; nothing where none does.
+
+    Examples
+    --------
+    >>> tell_names(["order"]).partition(":")[2]
+    ' such values teach nothing; exclude it.'
+    """
+    if not columns:
+        return ""
+    some = ", ".join(map(repr, columns[:5])) + (", ..." if len(columns) > 5 else "")
+    many = len(columns) > 1
+    return (
+        f"Nearly every row has a value of its own in the column{'s' * many} {some}: such values "
+        f"teach nothing; exclude {'them' if many else 'it'}."
+    )
+
+
+_MANY_CELLS, _OF_ITS_OWN = 100, 0.95
+
+
+def _is_text(field: Field) -> bool:
+    return field.kind == "categorical"
+
+
+def _names_rows(column: pl.Series) -> bool:
+    n_missing = column.null_count()
+    if len(column) - n_missing < _MANY_CELLS or column.dtype.is_nested():
+        return False
+    return names_rows(column.n_unique() - (n_missing > 0), len(column) - n_missing)
 
 
 def _change(encoder: Encoder, table: Table, policies: Policies, field: Field) -> ColumnChange:

@@ -7,6 +7,7 @@ number, N rows, d fields.  What the cells of a field hold is in `fields`.
 
 from __future__ import annotations
 
+import collections
 import copy
 import json
 import secrets
@@ -33,12 +34,13 @@ from openfate.table.fields import (
 )
 from openfate.table.frame import Table, read_table
 from openfate.table.multihot import MultiHot
+from openfate.table.newcomers import Meeting
 from openfate.table.schema import Schema, refuse_nameless
 
 _STATES = tuple(state for kind in KINDS.values() for state in kind.states)
 _HEADER = ("schema", "missing", *_STATES, "hash_key", "fitted")
 _MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-Keys = pl.Series | list[str] | list[int]
+Keys = pl.Series | list[str | int]
 _COLUMNS = {"field": pl.Int32(), "value": pl.String(), "bucket": pl.Int32()}
 
 
@@ -229,6 +231,7 @@ class Encoder:
         values: Collection[str] | None = None,
         *,
         lasting: bool = True,
+        meeting: Meeting | None = None,
     ) -> Encoder:
         """Make a copy in which what is new in a frame has ids too; it shares all that is not new.
 
@@ -246,6 +249,8 @@ class Encoder:
             The known fields that may take new values; by default all.
         lasting
             Whether the copy will be grown further; if not, it costs by what is new alone.
+        meeting
+            Which texts get an id at once, and which only when they come again; None: all do.
 
         Returns
         -------
@@ -267,7 +272,7 @@ class Encoder:
                 raise InputError(f"{what} must be a list of names, not the string {names!r}.")
         new = self._new_fields(table, schema, columns)
         known = [f for f in self.schema if values is None or f.name in values]
-        return self._learn(table, known, new, lasting)
+        return self._learn(table, known, new, lasting, meeting)
 
     def _new_fields(
         self, table: Table, schema: Schema | None, may_add: Collection[str] | None
@@ -291,7 +296,12 @@ class Encoder:
         return [schema[name] for name in names if name in table.columns]
 
     def _learn(
-        self, table: Table, known: Iterable[Field], new: Collection[Field], lasting: bool = True
+        self,
+        table: Table,
+        known: Iterable[Field],
+        new: Collection[Field],
+        lasting: bool = True,
+        meeting: Meeting | None = None,
     ) -> Encoder:
         """Make a copy that has learned the columns of the given fields; itself for nothing."""
         new = [guess_knots(field, table) for field in new]
@@ -300,7 +310,7 @@ class Encoder:
         field_of, first, is_changed = [], self.n_features, bool(new)
         for field in (f for f in (*known, *new) if f.name in table.columns):
             codec = encoder._codecs[field.name]
-            grown = codec.grow(table, first, lasting)
+            grown = codec.grow(table, first, lasting, meeting)
             if grown is not codec:
                 n_new = len(grown.vocabulary) - len(codec.vocabulary)
                 encoder._codecs[field.name] = grown
@@ -331,6 +341,36 @@ class Encoder:
         if not self._fitted:
             raise InputError("this encoder has seen no rows: call fit first.")
         return read_table(frame)
+
+    @property
+    def is_open(self) -> NDArray[np.bool_]:
+        """(D,) whether each feature is a text of a field that may have any number of them."""
+        found = np.zeros(self.n_features, dtype=bool)
+        for codec in self._codecs.values():
+            if codec.kind.is_open:
+                for layer in codec.vocabulary.layers:
+                    found[layer.ids] = True
+        return found
+
+    def select(self, kept: NDArray[np.integer]) -> Encoder:
+        """A copy that knows some features alone, ascending; they are numbered 0, 1, ... anew.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"city": ["Rome", "Oslo", "Bern"]})
+        >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows).select(np.array([0, 2]))
+        >>> encoder.encode(rows).ids.tolist(), encoder.decode(1)
+        ([1, 0], ('city', 'Rome'))
+        """
+        number = np.full(self.n_features, -1, dtype=np.int32)
+        number[kept] = np.arange(len(kept), dtype=np.int32)
+        encoder = self._copy_with(())
+        for name, codec in self._codecs.items():
+            vocabulary = codec.vocabulary.select(number)
+            encoder._codecs[name] = replace(codec, vocabulary=vocabulary)
+        encoder.field_at = FieldOf().add([self.field_at[:][kept]])
+        return encoder
 
     def with_unnamed(self, fields: Sequence[int]) -> Encoder:
         """A copy with ids for values of the given fields that nobody can look up.
@@ -739,10 +779,26 @@ class Vocabulary:
         """
         ids = np.arange(first, first + len(keys), dtype=np.int32)
         layers = [*self.layers, Lookup(keys, ids)] if len(keys) else list(self.layers)
-        while lasting and len(layers) > 1 and 2 * len(layers[-1].ids) > len(layers[-2].ids):
-            last = layers.pop()
-            layers[-1] += last
-        return Vocabulary(tuple(layers), first + len(keys) if missing else self.missing)
+        missing_id = first + len(keys) if missing else self.missing
+        return Vocabulary(_merge(layers) if lasting else tuple(layers), missing_id)
+
+    def select(self, number: Ids) -> Vocabulary:
+        """The keys whose ids have another `number` (D,) from now on; those with -1 are left out."""
+        layers: list[Lookup] = []
+        for layer in self.layers:
+            ids = number[layer.ids]
+            kept = ids >= 0
+            keys = layer.keys if kept.all() else layer.keys.filter(pl.Series(kept))
+            layers = list(_merge([*layers, Lookup(keys, ids[kept])])) if kept.any() else layers
+        return Vocabulary(tuple(layers), int(number[self.missing]) if self.missing >= 0 else -1)
+
+
+def _merge(layers: list[Lookup]) -> tuple[Lookup, ...]:
+    """The layers, of which the last ones become one where they are near one another's size."""
+    while len(layers) > 1 and 2 * len(layers[-1].ids) > len(layers[-2].ids):
+        last = layers.pop()
+        layers[-1] += last
+    return tuple(layers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -763,7 +819,7 @@ class _Codec:
     missing: bool
     vocabulary: Vocabulary = Vocabulary()
 
-    def _look(self, table: Table) -> tuple[Kind, Keys, bool]:
+    def _look(self, table: Table, meeting: Meeting | None = None) -> tuple[Kind, Keys, bool]:
         """The kind that has learned from a table, its keys without an id, whether missing has none.
 
         Keys are in the order in which they get ids.
@@ -775,9 +831,19 @@ class _Codec:
             if kind.field.knots is not None:
                 wanted.update(range(len(kind.field.knots)))
             unknown = sorted(key for key in wanted if self.vocabulary.get(key) < 0)
+            if meeting is not None and kind.is_open and unknown:
+                n_cells = collections.Counter(key for keys in few for key, _ in keys)
+                counts = np.array([n_cells[key] for key in unknown])
+                admitted = meeting.admit(kind.field.name, pl.Series(unknown), counts)
+                unknown = [key for key, is_in in zip(unknown, admitted, strict=True) if is_in]
             return kind, unknown, may_be_new and () in few
         for cells in kind.read(table):
             is_new = self.vocabulary.find(cells.keys) < 0
+            if meeting is not None and kind.is_open and is_new.any():
+                code = cells.spread(np.arange(len(is_new), dtype=np.int32))
+                counts = np.bincount(code[code >= 0], minlength=len(is_new))[is_new]
+                keys = cells.keys.filter(pl.Series(is_new))
+                is_new[is_new] = meeting.admit(kind.field.name, keys, counts)
             if is_new.any():
                 new.append(cells.distinct.filter(pl.Series(is_new)))
             if kind.field.knots is not None:
@@ -788,9 +854,11 @@ class _Codec:
         keys = kind.order(pl.concat(new)) if new else pl.Series()
         return kind, keys, may_be_new and len(kind.find_missing(table)) > 0
 
-    def grow(self, table: Table, first: int, lasting: bool = True) -> _Codec:
+    def grow(
+        self, table: Table, first: int, lasting: bool = True, meeting: Meeting | None = None
+    ) -> _Codec:
         """Give ids from `first` on to what is new; itself where nothing is."""
-        kind, keys, missing = self._look(table)
+        kind, keys, missing = self._look(table, meeting)
         if kind is self.kind and not len(keys) and not missing:
             return self
         vocabulary = self.vocabulary.add(keys, first, missing, lasting)

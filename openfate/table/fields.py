@@ -171,7 +171,7 @@ class Lookup(ComputesOnce):
     (7, [-1, 4])
     """
 
-    def __init__(self, keys: pl.Series | list[str] | list[int], ids: Ids) -> None:
+    def __init__(self, keys: pl.Series | list[str | int], ids: Ids) -> None:
         self._given, self.ids = keys, ids
 
     @cached_property
@@ -303,6 +303,7 @@ class Kind(ABC):
     settings: ClassVar[tuple[str, ...]] = ()  # what of `Field` it uses beside name and kind
     stores: ClassVar[Literal["value", "bucket"]] = "value"  # the vocabulary's column of its keys
     states: ClassVar[tuple[str, ...]] = ()  # where a bundle's header keeps what it has learned
+    is_open: ClassVar[bool] = False  # whether there is no end to the values that it may have
 
     field: Field
     hash_key: bytes | None = None
@@ -455,6 +456,7 @@ class Text(Kind):
 
     name = "categorical"
     settings = ("hashed",)
+    is_open = True
 
     @classmethod
     def takes(cls, dtype: pl.DataType) -> bool:

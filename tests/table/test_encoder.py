@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from openfate.errors import InputError
 from openfate.table import Encoder, Field, Schema, fields, read_table
-from openfate.table.encoder import Unseen
+from openfate.table.encoder import Unseen, Vocabulary
 
 SCHEMA = Schema(
     [
@@ -204,6 +204,64 @@ def test_few_and_many_cells_take_ways_that_agree(batches, small):
             other = other.grow_copy(frame)
         assert parts(other) == parts(usual)
         assert [other.encode(frame).ids.tolist() for frame in frames] == expected
+
+
+@given(rows, st.lists(rows, max_size=3), missing)
+def test_few_rows_are_read_cell_by_cell_as_polars_reads_columns(first, later, missing):
+    frames = [frame_of(first), *map(frame_of, later)]
+    wide = [f.with_columns(new=f["age"], city=f["job"], floor=f["age"].round()) for f in frames]
+
+    def grow() -> list:
+        encoder = encoder_of(first, missing)
+        for frame in wide:
+            kinds = Schema.from_frame(frame.select("new", "city", "floor"), numeric="linear")
+            encoder = encoder.grow_copy(frame, kinds if "new" not in encoder.fields else None)
+        return [parts(encoder), *(encoder.encode(frame) for frame in wide)]
+
+    few = grow()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fields, "FEW_ROWS", 0)
+        many = grow()
+    assert few[0] == many[0]
+    assert all(same(X, Y) for X, Y in zip(few[1:], many[1:], strict=True))
+
+
+@given(
+    st.lists(st.lists(st.text("ab", max_size=4), unique=True), max_size=4),
+    st.lists(st.text("ab", max_size=4) | st.none()),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_a_look_up_of_many_keys_is_a_dict(parts_of_keys, asked, small, collide):
+    """By an index of hashes, also where keys share one."""
+    twin: dict = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fields, "SMALL", small)
+        if collide:
+            patch.setattr(fields, "hash", lambda key: len(key or ""), raising=False)
+        vocabulary = Vocabulary()
+        for keys in parts_of_keys:
+            new = [key for key in keys if key not in twin]
+            twin |= {key: len(twin) + at for at, key in enumerate(new)}
+            vocabulary = vocabulary.add(pl.Series(new, dtype=pl.String), len(twin) - len(new))
+        found = vocabulary.find(pl.Series(asked, dtype=pl.String))
+        assert found.tolist() == [twin.get(key, -1) for key in asked]
+        assert [vocabulary.get(key) for key in twin] == list(twin.values())
+        assert vocabulary.get("c") == -1
+        assert [vocabulary.key_of(at) for at in twin.values()] == list(twin)
+
+
+@given(rows, st.lists(rows, max_size=3), missing, st.randoms())
+def test_some_features_alone_are_known_by_their_new_numbers(first, later, missing, random):
+    encoder = encoder_of(first, missing)
+    for batch in later:
+        encoder = encoder.grow_copy(frame_of(batch))
+    kept = np.array([j for j in range(encoder.n_features) if random.random() < 0.6], dtype=int)
+    some = encoder.select(kept)
+    assert [some.decode(j) for j in range(some.n_features)] == [encoder.decode(j) for j in kept]
+    for frame in map(frame_of, [first, *later]):
+        assert same(some.encode(frame), encoder.encode(frame).select_features(kept))
+    assert parts(Encoder.from_parts(*some.to_parts())) == parts(some)
 
 
 def empty(name: str) -> pl.DataFrame:

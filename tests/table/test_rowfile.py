@@ -8,10 +8,41 @@ import sys
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from openfate.errors import DataFileError, InputError
-from openfate.table import Field, RowFile, plain_types
+from openfate.table import Field, RowFile, dtypes, plain_types
 
+CELLS = [
+    *(
+        None,
+        "",
+        "0",
+        "-0",
+        "01",
+        "12",
+        "-7",
+        "1.5",
+        "-0.25",
+        ".5",
+        "5.",
+        "+3",
+        "1e5",
+        "1e999",
+        "nan",
+    ),
+    *(
+        "inf",
+        "true",
+        "False",
+        "2013-01-01",
+        "2013-13-01",
+        "2013-01-01T10:00:00Z",
+        "2013-01-01 10:00",
+    ),
+    *("9223372036854775807", "9223372036854775808", "123456789012345678", "1\n", " 1", "cook", "é"),
+]
 TABLE = "age,job,when\n31,cook,2013-01-01T10:00:00Z\n,pilot,2013-01-02T11:30:00Z\n27,cook,\n"
 
 
@@ -364,3 +395,12 @@ def test_an_unknown_column_is_named(write):
 def test_a_batch_has_a_row_or_more(write):
     with pytest.raises(InputError, match="a batch of 0 rows"):
         list(RowFile(write(TABLE)).batches(size=0))
+
+
+@given(st.lists(st.sampled_from(CELLS), min_size=1, max_size=4))
+def test_few_cells_have_the_type_that_polars_sees_in_them(cells):
+    column = pl.Series(cells, dtype=pl.String)
+    few = dtypes.type_of(column)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dtypes, "FEW_ROWS", 0)
+        assert dtypes.type_of(column) == few
