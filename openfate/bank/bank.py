@@ -18,6 +18,7 @@ import collections
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
@@ -115,6 +116,25 @@ class Prediction(NamedTuple):
     votes: Floats | None  # (N, C) what evidence leaves out of its pools
     retrained: Floats | None  # (N, C) of the model that was trained again
     outputs: Floats  # (N, C)
+
+
+@dataclass(frozen=True)
+class FeatureNames:
+    """What features are, whatever ids they have: new ones by field and value, old ones by their id.
+
+    WHY: the ids of new ones are given in the order of arrival.
+    """
+
+    encoder: Encoder
+    n_observed: int
+    first: int = 0  # the id of the feature that is numbered 0
+
+    def __call__(self, ids: NDArray[np.int32]) -> NDArray[np.uint64]:
+        """(n,) numbers that stand for them."""
+        names, is_new = ids + np.int32(self.first), ids >= self.n_observed - self.first
+        hashes = names.astype(np.uint64)
+        hashes[is_new] = self.encoder.hash_features(names[is_new])
+        return hashes
 
 
 class FeatureBank:
@@ -351,7 +371,8 @@ class FeatureBank:
         new, votes, evidence = self.new_part(X), None, self.joint or self.evidence
         if evidence is not None:
             if graph != "state" and self.evidence is not None and new.nnz:
-                evidence = self.evidence.join(new, P0, every=graph == "batch")
+                names = FeatureNames(encoder, self.n_observed, self.n_observed)
+                evidence = self.evidence.join(new, P0, every=graph == "batch", names=names)
             votes = evidence.votes(new, P0)
         again = _predict_again(self.retrained, table, X, encoder)
         call = Prediction(encoder, X, model, P0, evidence, votes, again, P0)
@@ -485,7 +506,7 @@ class FeatureBank:
         check_choice("graph", graph, ("auto", "state", "batch"))
         ahead = self.copy()
         if ahead.evidence is not None and graph != "state":
-            joint = JointEvidence(ahead.evidence, every=graph == "batch")
+            joint = JointEvidence(ahead.evidence, graph == "batch")
             ahead._state = ahead._state._replace(joint=joint)
         n_sweeps = 1 if ahead.joint is None else ahead.joint.pooling.n_sweeps
         if n_sweeps > 1 and iter(frames) is frames:
@@ -515,6 +536,8 @@ class FeatureBank:
                 model = model.copy()
                 model.observe(X, joined)
             self._state = self._state._replace(encoder=encoder, model=model)
+            if self.joint is not None:
+                self.joint.names = FeatureNames(encoder, self.n_observed, self.n_observed)
             yield self.new_part(X), P0
 
     def _joined(self, X: MultiHot, graph: Graph) -> NDArray[np.int32]:
@@ -625,7 +648,7 @@ class FeatureBank:
                 if later.evidence is not None:
                     P0, _ = later.model.predict_both(table, X, encoder.field_at)
                 if not seen:
-                    later._count(X, P0)
+                    later._count(X, P0, encoder)
             else:
                 labels = later.mixture.check(y, X.n_rows)
                 later._learn(table, encoder, X, labels, seen, weight, retrain)
@@ -687,10 +710,10 @@ class FeatureBank:
         with self.lock:
             later = self.copy()
             for part in X.parts():
-                later._count(part, None)
+                later._count(part, None, later.encoder)
             self._state = later._state._replace(n_rows=later.n_rows + X.n_rows)
 
-    def _count(self, X: MultiHot, P0: Floats | None) -> None:
+    def _count(self, X: MultiHot, P0: Floats | None, encoder: Encoder) -> None:
         """Add unlabelled rows to the sums; P0 (N, C) is for evidence."""
         model, evidence = self.model.copy(), self.evidence
         model.observe(X)
@@ -698,7 +721,8 @@ class FeatureBank:
         np.add.at(rows, places, 1.0)
         if P0 is not None and evidence is not None:
             evidence = evidence.copy()
-            evidence.observe(self.new_part(X), P0)
+            names = FeatureNames(encoder, self.n_observed, self.n_observed)
+            evidence.observe(self.new_part(X), P0, names)
         self._state = self._state._replace(model=model, rows=counts, evidence=evidence)
 
     def _learn(
@@ -732,8 +756,9 @@ class FeatureBank:
             waiting = [*mixture.uncounted(), *([] if seen else [rows])]
             if mixture.learn(rows, None if again is None else again[at]):
                 for more in waiting:
-                    self._count(more.X.widen(X.n_features), more.P0)
-                mixture.solve(partial(self._move_again, table, encoder))
+                    self._count(more.X.widen(X.n_features), more.P0, encoder)
+                names = FeatureNames(encoder, self.n_observed)
+                mixture.solve(partial(self._move_again, table, encoder), names)
                 model = None if retrain is None else retrain(part.stop, encoder)
                 retrained = retrained if model is None else model
         self._state = self._state._replace(mixture=mixture, retrained=retrained)

@@ -77,6 +77,9 @@ _STATE: dict[str, Array] = {
     r"evidence\.total": Array("f8", ("J", "C")),
     r"evidence\.row_count": Array("f8", ("1",), 0),
     r"evidence\.row_total": Array("f8", ("C",)),
+    r"evidence\.boxes": Array("f8", ("B", "C+1")),
+    r"evidence\.expected": Array("f8", ("B",), 0, 1),
+    r"evidence\.bounds": Array("f8", ("2",)),
     r"evidence\.sample_key": Array("u8", ("S",), 0),
     r"evidence\.sample_row_ptr": Array("i8", ("S+1",), 0),
     r"evidence\.sample_ids": Array("i4", ("I",), 0),
@@ -155,15 +158,21 @@ def _check(arrays: Arrays, declared: dict[str, Array], sizes: Mapping[str, int])
 def _check_evidence(state: Arrays, task: Task) -> None:
     """Refuse sums that no predictions have: means beyond what can be predicted."""
     most = _LARGE if task == "regression" else 1 + 1e-6
-    for total, count in (("total", "count"), ("row_total", "row_count")):
-        if f"evidence.{total}" not in state or f"evidence.{count}" not in state:
+    sums = {name: state.get(f"evidence.{name}") for name in ("count", "total", "boxes")}
+    rows = [state.get(f"evidence.{name}") for name in ("row_count", "row_total")]
+    parts = {
+        "total": (sums["count"], sums["total"]),
+        "row_total": rows,
+        "boxes": (None, None) if sums["boxes"] is None else np.split(sums["boxes"], [1], axis=1),
+    }
+    for name, (counts, totals) in parts.items():
+        if counts is None or totals is None:
             continue
-        sums, counts = state[f"evidence.{total}"], state[f"evidence.{count}"]
-        counts = counts if total == "row_total" else counts[:, None]
+        counts = counts[:, None] if name == "total" else counts
         with np.errstate(all="ignore"):
-            told = np.where(counts > 0, np.abs(sums) / np.maximum(counts, 1e-300), 0)
-        if not _within(told, 0, most):
-            raise InputError(f"the array evidence.{total} has means that nothing predicts")
+            told = np.where(counts > 0, np.abs(totals) / np.maximum(counts, 1e-300), 0)
+        if not _within(told, 0, most) or (counts < 0).any():
+            raise InputError(f"the array evidence.{name} has means that nothing predicts")
 
 
 def _check_mixture(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:

@@ -52,6 +52,8 @@ from openfate.table import (
     tell_names,
 )
 
+_NO_ROWS = Table(0, {})
+_SOME = 20_000  # rows at most, that tell how often a network meets rows that are alike
 _FIRST_RETRAINED, _FIRST_SLOW = 16, 64  # labels, before which training again would be as before
 
 
@@ -138,12 +140,19 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         encoder: Encoder,
         model: Network | Wrapped,
         usage: Usage | None,
+        table: Table = _NO_ROWS,
     ) -> None:
-        """Make the bank, which has seen the rows `X`; without `usage` new features are ignored."""
+        """Make the bank, which has seen the rows `X`; without `usage` new features are ignored.
+
+        A wrapped model predicts them from their `table`.
+        """
         uses_embeddings = usage is not None and usage.scale is not None
         evidence, mixture, task = None, None, target.task
         if usage is not None:
-            evidence = LiveEvidence(model.n_outputs, task, usage.state, usage.batch)
+            step = 1 + X.n_rows // _SOME
+            some = X if table.n_rows else X.select_rows(np.arange(0, X.n_rows, step))
+            P0, _ = model.predict_both(table, some, encoder.field_at)
+            evidence = LiveEvidence(model.n_outputs, task, usage.state, usage.batch, P0)
             numbers = target.outcomes if task == "regression" else np.array([0.0, 1.0])
             bounds = float(numbers.min()), float(numbers.max())
             trusts = usage.trusts_evidence

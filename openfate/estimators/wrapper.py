@@ -124,7 +124,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             columns = list(known.columns) if named else []
             numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
             model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers, texts)
-            self._set_bank(encoded, target, encoder, model, usage)
+            self._set_bank(encoded, target, encoder, model, usage, known)
             self._training = kept_rows(known), encoded, y, sample_weight
             self._describe(decision, columns=columns, n_rows=table.n_rows, numeric=self._numeric)
             return self

@@ -28,7 +28,7 @@ proportional to the new cells, memory to the distinct new features.  Which setti
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -39,15 +39,21 @@ from numpy.typing import ArrayLike, NDArray
 from openfate._lazy import ComputesOnce
 from openfate.errors import InputError
 from openfate.growing import PagedArray
-from openfate.table import MultiHot
+from openfate.table import MultiHot, mix_bits
 
 Floats = NDArray[np.float64]
+# (n,) ids -> (n,) what stands for each feature, whatever id it was given: see `Sample`.
+Names = Callable[[NDArray[np.int32]], NDArray[np.uint64]]
 # What a model predicts: probabilities of classes, (N, 2) for two of them; the probability of each
 # label; numbers.
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
 
 SAMPLE = 2000  # rows; what is measured on them is one number, and more rows do not change it
 _ARRAYS = ("count", "total", "row_count", "row_total")
+_BOXES = 4096  # into which voters are hashed
+# What a box may count for: some rows, and a multiple of its share of the training rows.
+_FREE_ROWS, _TIMES = 1.0, 3.0
+_ROUNDS = 50  # in which that is found
 TINY = 1e-12  # a probability below it counts as this much, so that every logarithm is finite
 # Strengths that `reference_strength` tries: 0, then 1/32 .. 4 in steps of a sixth of an octave.
 _GRID = np.concatenate([[0.0], 2.0 ** np.arange(-5, 2.001, 1 / 6)])
@@ -64,11 +70,19 @@ class Evidence:
     task
         "binary" and "multiclass": rows of P0 are probabilities of C classes; "multilabel": each
         column is the probability of a label of its own; "regression": a predicted number.
+    training
+        (T, C) predictions of training rows, which tell how often a voter is met, and between
+        what votes lie that are numbers; None: every row counts in full for the mean.
 
     Notes
     -----
     State of a feature: n and the sum of P0 over all its rows.  All sums are linear in the rows, so
     any order of `add`, `remove`, `merge` and `decay` gives the same state.
+
+    The mean pi is subtracted once for each new feature of a row, so that a small error of it is a
+    large one of the evidence; and whoever sends one row again and again moves it.  So rows are
+    counted in boxes by who votes (`hash_votes`), and a box that is fuller than training rows and
+    the other boxes explain counts for less.
 
     Examples
     --------
@@ -79,7 +93,9 @@ class Evidence:
     (array([2., 1.]), array([1.7, 0.3]))
     """
 
-    def __init__(self, n_outputs: int, task: Task = "multiclass") -> None:
+    def __init__(
+        self, n_outputs: int, task: Task = "multiclass", training: Floats | None = None
+    ) -> None:
         if task not in get_args(Task):
             raise InputError(f"task={task!r} is unknown: choose one of {get_args(Task)}.")
         least = 1 if task in ("multilabel", "regression") else 2
@@ -87,9 +103,17 @@ class Evidence:
             raise InputError(f"n_outputs={n_outputs}: a {task} task has {least} or more.")
         self.n_outputs = n_outputs
         self.task: Task = task
-        self.row_count = 0.0
-        self.row_total = np.zeros(n_outputs)
         self._sums = PagedArray(np.zeros((0, 1 + n_outputs)))  # (J, 1 + C) rows, then sums of P0
+        self.expected = np.ones(1)  # (B,) the share of rows that each box has in training
+        self.bounds: Floats | None = None  # (2,) of votes that are numbers
+        if training is not None and len(training):
+            often = np.bincount(_box_of(training, task, _BOXES), minlength=_BOXES)
+            # WHY less one: a row that is met once is no voter that comes often.
+            self.expected = np.maximum((often - 1) / len(training), 1 / _BOXES)
+            if task == "regression":
+                self.bounds = np.array([training.min(), training.max()])
+        self.boxes = np.zeros((len(self.expected), 1 + n_outputs))  # (B, 1 + C) rows, sums of P0
+        self._weigh_boxes()
 
     # ---- looking at it -----------------------------------------------------------------------
 
@@ -108,11 +132,14 @@ class Evidence:
         """(J, C) the sum of P0 over them."""
         return self._sums.to_array()[:, 1:]
 
-    @property
-    def mean(self) -> Floats:
-        """(C,) pi, the mean prediction over all rows that were added; zero before any."""
-        # WHY not 0: all rows taken back may leave the last bits of their weights.
-        return self.row_total / self.row_count if self.row_count > 1e-9 else 0 * self.row_total
+    def vote_weights(self, P0: Floats) -> Floats:
+        """(N,) how much rows of these predictions (N, C) count for the mean."""
+        return self.weights[_box_of(P0, self.task, len(self.boxes))]
+
+    def bound(self, P0: ArrayLike) -> Floats:
+        """Votes (N, C): predictions, numbers within the range of those of training."""
+        votes = np.asarray(P0, np.float64)
+        return votes if self.bounds is None else np.clip(votes, *self.bounds)
 
     def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:
         """Rows (n,) and sums of P0 (n, C) of some features; zero for those never met.
@@ -144,8 +171,8 @@ class Evidence:
         P0 = self.check_predictions(P0, X.n_rows)
         self._sums, sums, places = self._sums.open(X.ids, X.n_features)
         _add_cells(sums, places, X, P0, weight)
-        self.row_count += weight * X.n_rows
-        self.row_total = self.row_total + weight * P0.sum(0)
+        self.boxes = _fill(self.boxes, P0, self.task, weight)
+        self._weigh_boxes()
         return self
 
     def remove(self, X: MultiHot, P0: ArrayLike, *, weight: float = 1.0) -> Evidence:
@@ -160,7 +187,8 @@ class Evidence:
         if not 0 <= factor <= 1:
             raise InputError(f"factor={factor}: choose a number from 0 to 1.")
         self._sums = PagedArray(factor * self._sums.to_array())
-        self.row_total, self.row_count = factor * self.row_total, factor * self.row_count
+        self.boxes = factor * self.boxes
+        self._weigh_boxes()
         return self
 
     def merge(self, other: Evidence) -> Evidence:
@@ -170,11 +198,13 @@ class Evidence:
                 f"evidence of a {other.task} task with {other.n_outputs} outputs cannot be merged "
                 f"into that of a {self.task} task with {self.n_outputs}: merge like with like."
             )
+        if len(other.boxes) != len(self.boxes):
+            raise InputError("evidence with and without training rows cannot be merged.")
         every = np.arange(other.n_features)
         self._sums, sums, places = self._sums.open(every, other.n_features)
         sums[places] += other._sums.to_array()
-        self.row_count += other.row_count
-        self.row_total = self.row_total + other.row_total
+        self.boxes = self.boxes + other.boxes
+        self._weigh_boxes()
         return self
 
     def copy(self) -> Evidence:
@@ -195,8 +225,10 @@ class Evidence:
         return {
             "count": sums[:, 0].copy(),
             "total": sums[:, 1:].copy(),
-            "row_count": np.array([self.row_count]),
-            "row_total": self.row_total.copy(),
+            "row_count": self.boxes[:, 0].sum(keepdims=True),
+            "row_total": self.boxes[:, 1:].sum(0),
+            **({"boxes": self.boxes, "expected": self.expected} if len(self.boxes) > 1 else {}),
+            **({} if self.bounds is None else {"bounds": self.bounds}),
         }
 
     @classmethod
@@ -224,11 +256,19 @@ class Evidence:
                     f"not {wanted}."
                 )
         state._sums = PagedArray(np.concatenate([count[:, None], total], axis=1))
-        state.row_count = float(given["row_count"].sum())
-        state.row_total = given["row_total"].copy()
+        whole = np.concatenate([given["row_count"].reshape(1), given["row_total"]])[None]
+        state.boxes = given.get("boxes", whole)
+        state.expected = given.get("expected", np.ones(1))
+        state.bounds = given.get("bounds")
+        if state.boxes.shape != (len(state.expected), 1 + state.n_outputs):
+            raise InputError(f"the array boxes of a state has the shape {state.boxes.shape}.")
+        state._weigh_boxes()
         return state
 
     # ---- within --------------------------------------------------------------------------------
+
+    def _weigh_boxes(self) -> None:
+        self.mean, self.weights = weigh_boxes(self.boxes, self.expected)  # (C,) pi, (B,)
 
     def check_predictions(self, P0: ArrayLike, n_rows: int) -> Floats:
         """Give predictions as an array (N, C); refuse what is none."""
@@ -247,12 +287,67 @@ class Evidence:
         return P0
 
 
+def by_id(ids: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """`Names` of features whose ids never change: those of training."""
+    return ids.astype(np.uint64)
+
+
+def _box_of(P0: Floats, task: Task, n_boxes: int) -> NDArray[np.int64]:
+    """(N,) into which box each row goes."""
+    if n_boxes == 1:
+        return np.zeros(len(P0), np.int64)
+    return (hash_votes(P0, task) % np.uint64(n_boxes)).astype(np.int64)
+
+
+def _fill(boxes: Floats, P0: Floats, task: Task, weight: float = 1.0) -> Floats:
+    """A copy of boxes (B, 1 + C) in which rows of these predictions (N, C) are counted too."""
+    boxes, box = boxes.copy(), _box_of(P0, task, len(boxes))
+    np.add.at(boxes, box, weight * np.concatenate([np.ones((len(P0), 1)), P0], axis=1))
+    return boxes
+
+
+def weigh_boxes(boxes: Floats, expected: Floats) -> tuple[Floats, Floats]:
+    """(C,) the mean prediction, zero before any row; (B,) how much rows of each box count for it.
+
+    Parameters
+    ----------
+    boxes
+        (B, 1 + C) rows, and the sums of their predictions.
+    expected
+        (B,) the share of rows that each has in training, at least 1 / B.
+
+    Examples
+    --------
+    >>> boxes = np.array([[1.0, 0.2], [1.0, 0.4], [98.0, 98.0]])  # one voter comes 98 times
+    >>> mean, weights = weigh_boxes(boxes, np.full(3, 0.01))
+    >>> mean.round(2), weights.round(2)
+    (array([0.65]), array([1.  , 1.  , 0.02]))
+    """
+    count, weights = boxes[:, 0], np.ones(len(boxes))
+    if len(boxes) > 1:
+        # What a box may count for is a share of what all of them count for together, n_rows: found
+        # from above by Newton's steps on a concave function of pieces that are straight lines.
+        below = count.sum()
+        for _ in range(_ROUNDS):
+            n_rows, most = below, _FREE_ROWS + _TIMES * below * expected
+            full = count > most
+            below = count[~full].sum() + _FREE_ROWS * full.sum()
+            below /= 1 - _TIMES * expected[full].sum()
+            if not below < n_rows:
+                break
+        weights = np.minimum(1.0, most / np.maximum(count, TINY))
+    total = weights @ boxes
+    # WHY not 0: all rows taken back may leave the last bits of their weights.
+    return total[1:] / total[0] if total[0] > 1e-9 else 0 * total[1:], weights
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Rows whose keys are lowest, in the order of keys.
 
     The key of a row is a hash of it, so that which rows these are depends on nothing but the rows:
-    neither their order nor the way they were cut into calls matters.
+    neither their order nor the way they were cut into calls matters.  Ids are given in the order of
+    arrival, so that where they may be new it is a hash of their `Names`.
     """
 
     key: NDArray[np.uint64]  # (n,) ascending, none twice
@@ -260,39 +355,30 @@ class Sample:
     votes: Floats  # (n, C) predictions
 
     @classmethod
-    def of(cls, X: MultiHot, votes: Floats, task: Task) -> Sample:
+    def of(cls, X: MultiHot, votes: Floats, task: Task, names: Names = by_id) -> Sample:
         """The sample of some rows."""
-        rows, key = sample_rows(X, votes, task)
+        rows, key = sample_rows(X, votes, task, names)
         return cls(key, X.select_rows(rows), votes[rows])
 
-    def with_rows(self, X: MultiHot, votes: Floats, task: Task) -> Sample:
+    def with_rows(self, X: MultiHot, votes: Floats, task: Task, names: Names) -> Sample:
         """The sample of its own rows and others: new features (N, J), predictions (N, C)."""
-        if not X.nnz:
-            return self
-        # WHY: of a full sample no row with a higher key is taken, and most have one.
-        highest = self.key[-1] if len(self.key) == SAMPLE else None
-        rows, key = sample_rows(X, votes, task, highest)
-        return self.merge(Sample(key, X.select_rows(rows), votes[rows])) if len(rows) else self
+        return self.merge(Sample.of(X, votes, task, names), task) if X.nnz else self
 
-    def merge(self, other: Sample) -> Sample:
+    def merge(self, other: Sample, task: Task) -> Sample:
         """The sample of the rows of both."""
         if not len(other.key):
             return self
         key, first = np.unique(np.concatenate([self.key, other.key]), return_index=True)
-        X = MultiHot.stack([self.X, other.X]).select_rows(first[:SAMPLE])
         votes = np.concatenate([self.votes, other.votes])
-        return Sample(key[:SAMPLE], X, votes[first[:SAMPLE]])
+        kept = _choose(key, hash_votes(votes[first], task))
+        X = MultiHot.stack([self.X, other.X]).select_rows(first[kept])
+        return Sample(key[kept], X, votes[first[kept]])
 
 
 def sample_rows(
-    X: MultiHot, votes: Floats, task: Task, highest: np.uint64 | None = None
+    X: MultiHot, votes: Floats, task: Task, names: Names = by_id
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Places and keys of the rows that a sample takes: of those that have new features.
-
-    Parameters
-    ----------
-    highest
-        Rows whose keys are above it are not taken.
 
     Examples
     --------
@@ -302,18 +388,41 @@ def sample_rows(
     [0, 2]
     """
     told = np.flatnonzero(X.row_degree > 0)
-    key = hash_cells(X)[told]  # of its features, in any order, and of its prediction
-    for column in _round(votes[told], task).T:
-        key = mix_bits(key ^ mix_bits(column))
-    if highest is not None:
-        told, key = told[key <= highest], key[key <= highest]
-    lowest, first = np.unique(key, return_index=True)
-    return told[first[:SAMPLE]], lowest[:SAMPLE]
+    voter = hash_votes(votes[told], task)
+    key = mix_bits(hash_cells(X, names)[told] ^ voter)  # of its features, in any order, and votes
+    key, first = np.unique(key, return_index=True)
+    kept = _choose(key, voter[first])
+    return told[first[kept]], key[kept]
 
 
-def hash_cells(X: MultiHot) -> NDArray[np.uint64]:
+def _choose(key: NDArray[np.uint64], voter: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """Places of the rows (n,) that a sample takes, ascending; keys ascend, none is there twice.
+
+    Voters take turns: first the row of each that has its lowest key, then the next, as long as
+    there are places; among those of one turn the lowest keys.  Choosing from what was chosen from
+    parts gives the same: more rows only push a row back.
+    """
+    if len(key) <= SAMPLE:
+        return np.arange(len(key))
+    order = np.argsort(voter, kind="stable")
+    _, start, size = np.unique(voter[order], return_index=True, return_counts=True)
+    turn = np.empty(len(key), np.int64)
+    turn[order] = np.arange(len(key)) - np.repeat(start, size)
+    return np.sort(np.lexsort((key, turn))[:SAMPLE])
+
+
+def hash_votes(votes: Floats, task: Task) -> NDArray[np.uint64]:
+    """(N,) who votes: rows that the model predicts alike, to six digits, are one voter."""
+    voter = np.zeros(len(votes), np.uint64)
+    for column in _round(votes, task).T:
+        voter = mix_bits(voter ^ mix_bits(column))
+    return voter
+
+
+def hash_cells(X: MultiHot, names: Names = by_id) -> NDArray[np.uint64]:
     """(N,) a hash of each row's features and their values, in any order."""
-    cells = X.ids.astype(np.uint64)
+    ids, place = np.unique(X.ids, return_inverse=True)
+    cells = names(ids)[place]
     if X.values is not None:  # to four digits
         cells = mix_bits(cells) ^ np.round(X.values * 1e4).astype(np.int64).astype(np.uint64)
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mix_bits(cells))])
@@ -328,14 +437,6 @@ def _round(votes: Floats, task: Task) -> NDArray[np.uint64]:
     fraction, exponent = np.frexp(votes)
     digits: Floats = np.ldexp(np.round(np.ldexp(fraction, 20)), exponent - 20) + 0.0
     return digits.view(np.uint64)
-
-
-def mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser: every bit of the input moves every bit of the output."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 # ---- from sums to predictions -------------------------------------------------------------------
@@ -480,7 +581,11 @@ def pooled_evidence(state: Pools, X: MultiHot, own: Floats | None, alpha: float)
 
 
 def reference_strength(
-    e: Floats, P0: Floats, task: Task = "multiclass", mean: Floats | None = None
+    e: Floats,
+    P0: Floats,
+    task: Task = "multiclass",
+    mean: Floats | None = None,
+    weight: Floats | None = None,
 ) -> float:
     """The strength at which the evidence, alone, predicts the model's own predictions best.
 
@@ -495,6 +600,8 @@ def reference_strength(
         Evidence at strength 1 and predictions, (N, C).
     mean
         (C,) the mean prediction, where these rows are not all rows.
+    weight
+        (N,) how much each row counts; None: all the same.
 
     Examples
     --------
@@ -509,14 +616,17 @@ def reference_strength(
     if not len(told):
         return 0.0
     e, target = e[told], P0[told]
+    weight = np.ones(len(told)) if weight is None else weight[told]
     pi = np.broadcast_to(mean, e.shape)
     if task == "regression":
-        return max(0.0, float(((target - pi) * e).sum() / (e * e).sum()))
+        both, own = (((a * e).sum(1) * weight).sum() for a in (target - pi, e))
+        return max(0.0, float(both / own))
+    z0 = _logit(pi) if task == "multilabel" else np.log(np.maximum(pi, TINY))
     low, high = 0, len(_GRID) - 1
     while low < high:  # the cross-entropy is convex in the strength: halve instead of trying all
         middle = (low + high) // 2
         here, next_ = (
-            _cross_entropy(combine(pi, s * e, task), target, task)
+            (_cross_entropy(z0 + s * e, target, task) * weight).sum()
             for s in _GRID[middle : middle + 2]
         )
         low, high = (low, middle) if here <= next_ else (middle + 1, high)
@@ -529,11 +639,16 @@ def sample_reference(e: Floats, X: MultiHot, P0: Floats, task: Task) -> float:
     return reference_strength(e[rows], P0[rows], task, P0.mean(0))
 
 
-def _cross_entropy(P: Floats, target: Floats, task: Task) -> float:
-    loss = -(target * np.log(np.maximum(P, TINY))).sum()
+def _cross_entropy(z: Floats, target: Floats, task: Task) -> Floats:
+    """(N,) of predictions with these logits (N, C).
+
+    WHY not of probabilities: where these are cut off it is not convex.
+    """
     if task == "multilabel":
-        loss -= ((1 - target) * np.log(np.maximum(1 - P, TINY))).sum()
-    return float(loss)
+        return np.asarray((np.logaddexp(0, z) - target * z).sum(1))
+    top = z.max(1, keepdims=True)
+    log_total = np.log(np.exp(z - top).sum(1, keepdims=True)) + top
+    return np.asarray((target * (log_total - z)).sum(1))
 
 
 def _log_ratio(q: Floats, pi: Floats, task: Task) -> Floats:
@@ -586,6 +701,8 @@ class LiveEvidence(ComputesOnce):
         How evidence is weighed; a relative strength is a multiple of the sample's reference.
     batch_pooling
         How it is weighed for rows that are predicted together (`JointEvidence`); None: the same.
+    training
+        (T, C) predictions of training rows: see `Evidence`.
 
     Examples
     --------
@@ -603,18 +720,19 @@ class LiveEvidence(ComputesOnce):
         task: Task = "multiclass",
         pooling: Pooling | None = None,
         batch_pooling: Pooling | None = None,
+        training: Floats | None = None,
     ) -> None:
         self.pooling = pooling or Pooling()
         self.batch_pooling = None if batch_pooling == self.pooling else batch_pooling
-        self.state = Evidence(n_outputs, task)
+        self.state = Evidence(n_outputs, task, training)
         self.sample = Sample.of(MultiHot.from_rows([], 0), np.empty((0, n_outputs)), task)
         self._fix_strength()
 
-    def observe(self, X: MultiHot, P0: ArrayLike) -> None:
-        """Add rows: their new features (N, J) and their predictions (N, C)."""
-        votes = np.asarray(P0, dtype=np.float64)
+    def observe(self, X: MultiHot, P0: ArrayLike, names: Names = by_id) -> None:
+        """Add rows: their new features (N, J), predictions (N, C) and what the features are."""
+        votes = self.state.bound(P0)
         self.state.add(X, votes)
-        self.sample = self.sample.with_rows(X, votes, self.state.task)
+        self.sample = self.sample.with_rows(X, votes, self.state.task, names)
         self._fix_strength()
 
     def _fix_strength(self) -> None:
@@ -632,7 +750,9 @@ class LiveEvidence(ComputesOnce):
         """
         return _fix(CAUTIOUS, self.state, self.sample, self.sample.votes, self.state.mean)
 
-    def join(self, X: MultiHot, P0: Floats, every: bool) -> LiveEvidence | JointEvidence:
+    def join(
+        self, X: MultiHot, P0: Floats, every: bool, names: Names = by_id
+    ) -> LiveEvidence | JointEvidence:
         """Evidence of rows that are predicted together, see `JointEvidence`.
 
         WHY not always that: where the rows count for nothing the state says it all, in a tenth of
@@ -642,7 +762,7 @@ class LiveEvidence(ComputesOnce):
             alone = object.__new__(LiveEvidence)
             vars(alone).update(vars(self), fixed=self._fixed_in_batch)
             return alone
-        joint = JointEvidence(self, every)
+        joint = JointEvidence(self, every, names)
         for _ in range(joint.pooling.n_sweeps):
             joint.sweep([(X, P0)])
         return joint
@@ -672,7 +792,7 @@ class LiveEvidence(ComputesOnce):
         fixed = self.fixed if pooling is None else pooling
         if not X.nnz or not fixed.strength:
             return P
-        e = weigh(self.state, X, fixed, votes)
+        e = weigh(self.state, X, fixed, None if votes is None else self.state.bound(votes))
         return combine(P, e, self.state.task, fixed.slope)
 
     def select(self, kept: NDArray[np.integer], n_features: int) -> LiveEvidence:
@@ -740,6 +860,8 @@ class JointEvidence:
     every
         Whether the rows count for every new feature; else for those that more of them have than
         earlier rows had, and what `live` says of the rest is taken as it is.
+    names
+        What the new features are.
 
     Examples
     --------
@@ -751,8 +873,8 @@ class JointEvidence:
            [0.7 , 0.3 ]])
     """
 
-    def __init__(self, live: LiveEvidence, every: bool) -> None:
-        self.live, self.every = live, every
+    def __init__(self, live: LiveEvidence, every: bool, names: Names = by_id) -> None:
+        self.live, self.every, self.names = live, every, names
         self.pooling = live.batch_pooling or live.pooling
         # WHY: votes of a second sweep are moved as in the probe that chose it, in full.
         in_full = self.pooling.relative and self.pooling.strength > 0
@@ -770,7 +892,8 @@ class JointEvidence:
             New features (N, J) and predictions P0 (N, C) of all the rows, in any cut.
         """
         sums = JointPools(self.live.state)
-        for X, P0 in parts:
+        for X, predicted in parts:
+            P0 = self.live.state.bound(predicted)
             sums.add(X, self._predict(X, P0, self._sweeps))
             if not self._sweeps:
                 self._sampled()  # WHY: one part may wait, or memory would grow with the file
@@ -784,19 +907,21 @@ class JointEvidence:
             return self._between
         sample = self._sampled()
         votes = self._predict(sample.X, sample.votes, self._sweeps[: sweep.place])
-        # Earlier rows, which come first where keys are equal, are counted with their P0.
-        own = self.live.sample.merge(replace(sample, votes=votes)).votes
+        # Earlier rows are counted with their P0.
+        earlier = np.isin(sample.key, self.live.sample.key)[:, None]
+        own = np.where(earlier, sample.votes, votes)
         return _fix(self._between, sweep.sums, sample, own, sweep.mean)
 
     def _sampled(self) -> Sample:
         """The sample of earlier rows and of those that were swept."""
         while self._waiting:
-            self._sample = self._sample.with_rows(*self._waiting.pop(), self.live.state.task)
+            rows, task = self._waiting.pop(), self.live.state.task
+            self._sample = self._sample.with_rows(*rows, task, self.names)
         return self._sample
 
     def votes(self, X: MultiHot, P0: Floats) -> Floats:
         """(N, C) what the rows are counted with in the last sweep's sums."""
-        return self._predict(X, P0, self._sweeps[:-1])
+        return self._predict(X, self.live.state.bound(P0), self._sweeps[:-1])
 
     def move(self, P: Floats, X: MultiHot, votes: Floats | None) -> Floats:
         """Predictions P (N, C) of rows that were swept, moved by evidence.
@@ -860,8 +985,8 @@ class JointPools:
     def __init__(self, state: Evidence) -> None:
         self._state, self._ids = state, np.empty(0, np.int32)  # ascending
         self._added = np.zeros((1, 1 + state.n_outputs))  # of those, by place, and of no rows
-        self._row_count, self._row_total = state.row_count, state.row_total
         self.n_outputs, self.task = state.n_outputs, state.task
+        self._boxes, self.mean, self.weights = state.boxes, state.mean, state.weights
 
     def add(self, X: MultiHot, P0: Floats) -> None:
         """Observe rows: their new features (N, J) and their predictions (N, C)."""
@@ -871,8 +996,8 @@ class JointPools:
         added[np.searchsorted(ids, self._ids)] = self._added[:-1]
         _add_cells(added, np.searchsorted(ids, X.ids), X, P0)
         self._ids, self._added = ids, added
-        self._row_count = self._row_count + X.n_rows
-        self._row_total = self._row_total + P0.sum(0)
+        self._boxes = _fill(self._boxes, P0, self.task)
+        self.mean, self.weights = weigh_boxes(self._boxes, self._state.expected)  # (C,) pi, (B,)
 
     def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:
         """Rows (n,) and sums of P0 (n, C) of some features."""
@@ -882,10 +1007,9 @@ class JointPools:
         more = self._added[np.where(there, place, -1)]
         return count + more[:, 0], total + more[:, 1:]
 
-    @property
-    def mean(self) -> Floats:
-        """(C,) pi."""
-        return self._row_total / self._row_count if self._row_count > 0 else self._row_total
+    def vote_weights(self, P0: Floats) -> Floats:
+        """(N,) how much rows of these predictions (N, C) count for the mean."""
+        return self.weights[_box_of(P0, self.task, len(self._boxes))]
 
 
 Pools = Evidence | JointPools
@@ -922,4 +1046,5 @@ def _fix(pooling: Pooling, sums: Pools, sample: Sample, own: Floats, mean: Float
     if not pooling.relative or pooling.strength == 0:
         return pooling
     e = pooled_evidence(sums, sample.X, own, pooling.alpha)
-    return pooling.fixed(reference_strength(e, sample.votes, sums.task, mean))
+    weight = sums.vote_weights(sample.votes)
+    return pooling.fixed(reference_strength(e, sample.votes, sums.task, mean, weight))

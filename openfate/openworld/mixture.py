@@ -34,8 +34,8 @@ from openfate.openworld.corrections import (
     to_logits,
     to_predictions,
 )
-from openfate.openworld.evidence import Floats, Task, hash_cells, mix_bits
-from openfate.table import MultiHot
+from openfate.openworld.evidence import Floats, Names, Task, by_id, hash_cells
+from openfate.table import MultiHot, mix_bits
 
 EXPERTS = (
     *("ignore", "evidence", *(f"correction(ridge={r:g})" for r in RIDGES)),
@@ -97,13 +97,13 @@ class Labelled:
         arrays = (np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS)
         return Labelled(MultiHot.stack([part.X for part in parts]), *arrays)
 
-    def arranged(self, most: int) -> Labelled:
+    def arranged(self, most: int, names: Names) -> Labelled:
         """The rows in an order, and of too many a choice, that depend on nothing but the rows."""
         digits = np.round(np.concatenate([self.P0, self.y.reshape(len(self.y), -1)], 1), 6)
         key = np.zeros(len(self.y), np.uint64)
         for column in digits.T:
             key = mix_bits(key ^ mix_bits((column + 0.0).view(np.uint64)))
-        key = mix_bits(key ^ hash_cells(self.X))
+        key = mix_bits(key ^ hash_cells(self.X, names))
         return self.select(np.argsort(key, kind="stable")[:most])
 
 
@@ -291,7 +291,9 @@ class Mixture:
             rows.X, start, z1 - z0, rows.y, rows.weight, self.task
         )
 
-    def solve(self, move: Callable[[Labelled], Floats] | None = None) -> None:
+    def solve(
+        self, move: Callable[[Labelled], Floats] | None = None, names: Names = by_id
+    ) -> None:
         """Solve corrections for the labels so far.
 
         Parameters
@@ -301,9 +303,11 @@ class Mixture:
             now; None: as they were moved when their labels came.  WHY: corrections learn what is
             missing in what evidence told; what little it told of the first rows is not what it
             tells of the next ones.
+        names
+            What the features are, whatever ids they have.
         """
         self._due = _next(self._due)
-        window = Labelled.stack(self._window).arranged(WINDOW)
+        window = Labelled.stack(self._window).arranged(WINDOW, names)
         window = replace(window, counted=np.ones(len(window.y), dtype=bool))
         if move is not None:
             window = replace(window, moved=move(window))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from openfate.table.expressions import Expression, parse
     from openfate.table.fields import Field, Numeric
     from openfate.table.frame import Table, column_of, read_table, text_of, time_numbers
+    from openfate.table.hashes import mix_bits
     from openfate.table.labels import class_numbers, label_matrix, read_labels, target_numbers
     from openfate.table.logs import PRESETS, Log, open_log, values_of
     from openfate.table.multihot import PART_ROWS, MultiHot
@@ -75,6 +76,7 @@ __all__ = [
     "enforce",
     "is_simple",
     "label_matrix",
+    "mix_bits",
     "names_rows",
     "new_in_row",
     "open_log",

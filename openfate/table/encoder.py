@@ -33,6 +33,7 @@ from openfate.table.fields import (
     guess_knots,
 )
 from openfate.table.frame import Table, read_table
+from openfate.table.hashes import hash_keys, mix_bits
 from openfate.table.multihot import MultiHot
 from openfate.table.newcomers import Meeting
 from openfate.table.schema import Schema, refuse_nameless
@@ -591,6 +592,30 @@ class Encoder:
             feature = int(codec.vocabulary.find(codec.kind.keys_of(value)).max(initial=-1))
         return feature if feature >= 0 else None
 
+    def hash_features(self, ids: Ids) -> NDArray[np.uint64]:
+        """(n,) a hash of field and value of each feature, whatever id it was given.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> one, other = pl.DataFrame({"city": ["Rome", "Oslo"]}), pl.DataFrame({"city": ["Rome"]})
+        >>> hashes = [
+        ...     Encoder(Schema.from_frame(rows)).fit(rows).hash_features(np.array([at]))
+        ...     for rows, at in ((one, 1), (other, 0))
+        ... ]
+        >>> hashes[0] == hashes[1]
+        array([ True])
+        """
+        index, names = self.field_at[ids], self.schema.names
+        order = np.argsort(index, kind="stable")
+        fields, start = np.unique(index[order], return_index=True)
+        salts = hash_keys(pl.Series(names, dtype=pl.String)[fields[fields < len(names)]])
+        hashes = mix_bits(ids.astype(np.uint64))  # of one that is `with_unnamed`, of a new column
+        for field, salt, at in zip(fields, salts, np.split(order, start[1:]), strict=False):
+            vocabulary = self._codecs[names[field]].vocabulary
+            hashes[at] = mix_bits(salt ^ vocabulary.hash_ids(ids[at]))
+        return hashes
+
     # ---- parts -------------------------------------------------------------------------------
 
     def to_parts(self) -> tuple[dict[str, Any], pl.DataFrame]:
@@ -769,6 +794,16 @@ class Vocabulary:
                 key: str | int = layer.keys[at]
                 return key
         return None
+
+    def hash_ids(self, ids: Ids) -> NDArray[np.uint64]:
+        """(n,) a hash of the key that each id has; of a missing cell, and of no key, the same."""
+        hashes = np.zeros(len(ids), np.uint64)
+        for layer in self.layers:
+            place = np.searchsorted(layer.ids, ids)
+            there = np.flatnonzero(place < len(layer.ids))
+            there = there[layer.ids[place[there]] == ids[there]]
+            hashes[there] = hash_keys(layer.keys.gather(place[there]))
+        return hashes
 
     def add(
         self, keys: Keys, first: int, missing: bool = False, lasting: bool = True

@@ -399,7 +399,7 @@ def test_how_labels_are_cut_into_calls_does_not_matter(model, rows, later, seen)
         model.observe(later[part], y[part], seen=seen)
     # WHY not closer: predictions round by the rows of a call, and the solver makes more of that.
     found, wanted = (predict(one, later, graph="state") for one in (model, whole))
-    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_wrong_labels_leave_the_state_as_it_was(model, later):

@@ -45,3 +45,29 @@ def pool_values(X, y0, strength, alpha):
                 moved += strength * n / (n + alpha) * (sum(others) / n - mean)
         out.append(moved)
     return out
+
+
+def cross_entropy(P, target, task):
+    """Of all rows together."""
+    loss = 0.0
+    for p, t in zip(P.ravel(), target.ravel(), strict=True):
+        loss -= t * log(p) + ((1 - t) * log(1 - p) if task == "multilabel" else 0)
+    return loss
+
+
+def weigh_boxes(boxes, expected):
+    """The largest number of rows that boxes count for together, each at most its share of it."""
+    count, total = boxes[:, 0], boxes[:, 1:]
+
+    def kept(n):
+        return [min(c, 1 + 3 * n * e) for c, e in zip(count, expected, strict=True)]
+
+    low, high = 0.0, float(sum(count))
+    if sum(kept(high)) < high:  # a number that is too large gives back less than itself
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if sum(kept(middle)) >= middle else (low, middle)
+    weights = [k / c if c else 1.0 for k, c in zip(kept(high), count, strict=True)]
+    n = sum(w * c for w, c in zip(weights, count, strict=True))
+    mean = sum(w * t for w, t in zip(weights, total, strict=True)) / n if n else 0 * total[0]
+    return mean, weights

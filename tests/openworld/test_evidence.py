@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_evidence import pool_classes, pool_values, pooled
+from naive_evidence import cross_entropy, pool_classes, pool_values, pooled, weigh_boxes
 
 from openfate.errors import InputError
 from openfate.openworld import (
@@ -23,7 +23,7 @@ from openfate.openworld import (
     reference_strength,
     score,
 )
-from openfate.openworld.evidence import _GRID, _cross_entropy, combine
+from openfate.openworld.evidence import _GRID, Sample, combine
 from openfate.table import MultiHot
 
 SUMS = ("count", "total", "mean")
@@ -258,7 +258,7 @@ def test_leaving_the_own_vote_out_equals_a_state_without_the_row():
     together = score(state, X, P0, Pooling(), own=True)
     for i in range(7):
         others = state.copy().remove(X.select_rows([i]), P0[[i]])
-        others.row_count, others.row_total = state.row_count, state.row_total  # pi is of all rows
+        others.mean = state.mean  # pi is of all rows
         alone = score(others, X.select_rows([i]), P0[[i]], Pooling())
         np.testing.assert_allclose(alone, together[[i]])
 
@@ -304,7 +304,7 @@ def test_the_reference_strength_is_the_best_of_the_grid(task, seed):
     e = pooled_evidence(state, X, P0, 1.0)
     pi = np.broadcast_to(P0.mean(0), e.shape)
     told = e.any(1)
-    losses = [_cross_entropy(combine(pi[told], s * e[told], task), P0[told], task) for s in _GRID]
+    losses = [cross_entropy(combine(pi, s * e, task)[told], P0[told], task) for s in _GRID]
     assert reference_strength(e, P0, task) == _GRID[int(np.argmin(losses))]
 
 
@@ -414,6 +414,29 @@ def test_the_sample_stays_small_and_is_the_same_in_any_order(monkeypatch):
     assert len(ours["sample_key"]) == 10
     for name in ("sample_key", "sample_row_ptr", "sample_ids", "sample_votes"):
         assert np.array_equal(ours[name], theirs[name])
+
+
+@given(st.integers(0, 200), st.lists(st.integers(0, 40), max_size=4), st.integers(1, 12))
+def test_voters_take_turns_in_the_sample_of_all_rows_and_of_parts(seed, cuts, most):
+    """Who sends one row again and again, with values of its own, has no more places than others."""
+    rng = np.random.default_rng(seed)
+    X = MultiHot.from_rows([[i] for i in range(40)], 40)
+    votes = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])[rng.choice(3, 40, p=[0.8, 0.15, 0.05])]
+    usual, evidence.SAMPLE = evidence.SAMPLE, most
+    try:
+        whole = Sample.of(X, votes, "multiclass")
+        parts = Sample.of(X.select_rows([]), votes[:0], "multiclass")
+        for rows in np.split(rng.permutation(40), sorted(cuts)):
+            part = Sample.of(X.select_rows(rows), votes[rows], "multiclass")
+            parts = parts.merge(part, "multiclass")
+    finally:
+        evidence.SAMPLE = usual
+    assert np.array_equal(whole.key, parts.key) and np.array_equal(whole.X.ids, parts.X.ids)
+    places = [int((whole.votes == v).all(1).sum()) for v in np.unique(votes, axis=0)]
+    sizes = [int((votes == v).all(1).sum()) for v in np.unique(votes, axis=0)]
+    assert sum(places) == min(most, 40)
+    for place, size in zip(places, sizes, strict=True):
+        assert place == size or place >= max(places) - 1
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-9, 1.0, 1e6, 1e15])
@@ -564,3 +587,69 @@ def test_a_slope_takes_back_what_a_model_is_too_sure_of_in_rows_that_are_moved()
     assert found[0, 0] / found[0, 1] == pytest.approx(np.exp(0.1) * 9**0.5)
     both = combine(P0, np.array([[0.1, 0.0], [0.0, 0.0]]), "multilabel", 0.5)
     assert both[0, 0] / (1 - both[0, 0]) == pytest.approx(np.exp(0.1) * 3)
+
+
+# ---- who votes -----------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 100), st.integers(0, 3000))
+def test_full_boxes_count_as_the_slow_twin_says(seed, repeated):
+    rng = np.random.default_rng(seed)
+    count = rng.poisson(rng.choice([0.3, 3, 30]), 16).astype(float)
+    count[0] += repeated
+    boxes = np.column_stack([count, count * rng.random(16)])
+    expected = np.maximum(1 / 16, rng.random(16) * rng.choice([0.01, 0.5]))
+    mean, weights = evidence.weigh_boxes(boxes, expected)
+    slow_mean, slow_weights = weigh_boxes(boxes, expected)
+    np.testing.assert_allclose(weights, slow_weights, rtol=1e-6)
+    np.testing.assert_allclose(mean, slow_mean, rtol=1e-6)
+
+
+def honest(seed, n, low_card=False):
+    """Predictions of rows: all of them different, or of three kinds."""
+    rng = np.random.default_rng(seed)
+    if low_card:
+        kinds = np.array([[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
+        return kinds[rng.choice(3, n, p=[0.6, 0.3, 0.1])]
+    return rng.dirichlet([1, 2, 3], n)
+
+
+@pytest.mark.parametrize("low_card", [False, True])
+def test_rows_such_as_training_had_count_in_full(low_card):
+    votes = honest(1, 3000, low_card)
+    state = Evidence(3, training=honest(0, 3000, low_card))
+    state.add(MultiHot.from_rows([[0]] * 3000, 1), votes)
+    np.testing.assert_allclose(state.mean, votes.mean(0), atol=0 if low_card else 2e-3, rtol=1e-12)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_one_row_again_and_again_hardly_moves_the_mean_and_the_strength(task):
+    """20,000 of them, with values that nobody else has, flipped a fifth of other rows' classes."""
+    X, votes = stream(0, n=600)
+    live = LiveEvidence(3, task, RELATIVE, training=stream(1, n=900)[1])
+    live.observe(X, votes)
+    poisoned, plain = live.copy(), LiveEvidence(3, task, RELATIVE)
+    plain.observe(X, votes)
+    surest = np.repeat(votes[votes[:, 0].argmax()][None], 20_000, 0)
+    own = MultiHot.from_rows([[X.n_features + i % 7] for i in range(20_000)], X.n_features + 7)
+    for one in (poisoned, plain):
+        one.observe(own, surest)
+    asked, P0 = stream(2, n=400)
+    before = live.move(P0, asked)
+    change = [
+        np.abs(one.move(P0, asked.widen(own.n_features)) - before) for one in (poisoned, plain)
+    ]
+    assert change[0].max() < 0.02 and change[1].max() > 0.2
+    assert poisoned.fixed.strength == pytest.approx(live.fixed.strength, rel=0.02)
+
+
+def test_votes_that_are_numbers_stay_within_those_of_training():
+    X = MultiHot.from_rows([[0], [1]], 2)
+    live = LiveEvidence(1, "regression", RELATIVE, training=np.array([[-1.0], [3.0]]))
+    live.observe(X, [[1e9], [2.0]])
+    assert live.state.total.ravel().tolist() == [3.0, 2.0]
+    alone = live.move(np.array([[1e9]]), X.select_rows([0]), votes=np.array([[1e9]]))
+    assert alone == 1e9  # its own vote is left out, as it was counted
+    again = LiveEvidence.from_arrays(live.to_arrays(), "regression", RELATIVE)
+    assert again.state.bound([[-7.0]]) == -1.0
+    assert np.array_equal(again.state.mean, live.state.mean)

@@ -1,0 +1,96 @@
+"""What rows teach depends on the rows: not on their order, nor on how they are cut into calls."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier
+
+from openfate.bank import FeatureBank, Network, Wrapped
+from openfate.models import FATE, MLP, GraphSAGE, RunningFATE
+from openfate.openworld import LiveEvidence, Mixture, Pooling, evidence
+from openfate.table import Encoder, Field, Schema
+
+N = 150
+TASKS = {"binary": 2, "multiclass": 3, "multilabel": 2, "regression": 1}
+DECLARED = Schema([Field("pay", "numeric", numeric="linear", knots=(0.0, 1.0, 2.0, 4.0))])
+
+
+def table(seed, n=N):
+    """Rows of which two columns are known, with new values, new columns and declared numbers."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, n)
+
+    def noisy(n_values):
+        told = np.where(rng.random(n) < 0.7, y, rng.integers(0, 3, n))
+        return [f"{v}, {w}" for v, w in zip(told, rng.integers(0, n_values, n), strict=True)]
+
+    known = {"a": rng.normal(size=n) + y, "c": noisy(2)}
+    new = {"c": noisy(4), "d": noisy(9), "e": noisy(2), "pay": np.abs(rng.normal(size=n)) + y}
+    return pl.DataFrame(known), pl.DataFrame(known | new), y
+
+
+ROWS, LATER, Y = table(0)
+_, QUERY, _ = table(1, 40)
+
+
+@functools.cache
+def made(kind, task):
+    encoder, n_outputs = Encoder(Schema.from_frame(ROWS)).fit(ROWS), TASKS[task]
+    if kind == "wrapped":
+        target = {"multilabel": np.stack([Y > 0, Y > 1], 1), "binary": Y > 0}.get(task, Y)
+        inner = LinearRegression() if task == "regression" else LogisticRegression()
+        inner = MultiOutputClassifier(inner) if task == "multilabel" else inner
+        model = Wrapped(inner.fit(ROWS.select("a"), target), ["a"], encoder.n_features, task, ["a"])
+    else:
+        torch.manual_seed(0)
+        width = 1 if task == "binary" else n_outputs
+        fates = [FATE(encoder.n_features, MLP(8, width), GraphSAGE(8)) for _ in range(2)]
+        for fate in fates:  # untrained ones predict nearly the same for all rows
+            torch.nn.init.normal_(fate.W, std=3.0)
+        model = Network([RunningFATE(fate) for fate in fates], task)
+    return FeatureBank(
+        encoder,
+        model,
+        () if task == "regression" else tuple(range(n_outputs)),
+        embeddings=0.7 if kind == "embeddings" else 0.0,
+        evidence=LiveEvidence(n_outputs, task, Pooling(0.9, 3.0, relative=True)),
+        mixture=Mixture(n_outputs, task, trusts_evidence=True, bounds=(0.0, 2.0)),
+        overrides=DECLARED,
+        meta={"numeric": "linear"},
+    )
+
+
+def observed(bank, parts, y=None):
+    bank = bank.copy()
+    for part in parts:
+        bank.observe(LATER[part], None if y is None else y[part])
+    return bank
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kind", ["network", "embeddings", "wrapped"])
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 1000), cuts=st.lists(st.integers(0, N), max_size=5))
+def test_unlabelled_rows_teach_the_same_in_any_order_and_cut(kind, task, seed, cuts):
+    """The sample behind the strength went by ids, which are given in the order of arrival."""
+    most, evidence.SAMPLE = evidence.SAMPLE, 30  # fewer than the rows: some of them are chosen
+    try:
+        order = np.random.default_rng(seed).permutation(N)
+        whole = observed(made(kind, task), [np.arange(N)])
+        parts = observed(made(kind, task), np.split(order, sorted(cuts)))
+        expected = whole.predict(QUERY, graph="state")
+        np.testing.assert_allclose(parts.predict(QUERY, graph="state"), expected, atol=1e-12)
+        assert np.array_equal(parts.evidence.sample.key, whole.evidence.sample.key)
+        found, expected = (bank.predict(QUERY, graph="batch") for bank in (parts, whole))
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+        assert whole.evidence.fixed.strength > 0
+    finally:
+        evidence.SAMPLE = most
