@@ -341,7 +341,7 @@ class Mixture:
                     "label among the classes."
                 )
             return y.astype(np.int64)
-        happened = y.astype(np.float64).reshape(n_rows, -1)
+        happened = y.astype(np.float64).reshape(n_rows, -1 if n_rows else self.n_outputs)
         if happened.shape[1] != self.n_outputs or not np.isfinite(happened).all():
             raise InputError(
                 f"labels have the shape {y.shape}: give {self.n_outputs} finite numbers a row."

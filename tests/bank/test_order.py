@@ -94,3 +94,23 @@ def test_unlabelled_rows_teach_the_same_in_any_order_and_cut(kind, task, seed, c
         assert whole.evidence.fixed.strength > 0
     finally:
         evidence.SAMPLE = most
+
+
+LABELS = {
+    "binary": (Y > 0).astype(int),
+    "multiclass": Y,
+    "multilabel": np.stack([Y > 0, Y > 1], 1).astype(float),
+    "regression": Y.astype(float),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("kind", ["network", "wrapped"])
+@settings(max_examples=3, deadline=None)
+@given(cuts=st.lists(st.integers(0, N), min_size=1, max_size=4))
+def test_labelled_rows_teach_the_same_in_any_cut(kind, task, cuts):
+    """Their order is time; but columns and rows of the solver went by ids, which follow the cuts."""
+    whole = observed(made(kind, task), [np.arange(N)], LABELS[task])
+    parts = observed(made(kind, task), np.split(np.arange(N), sorted(cuts)), LABELS[task])
+    found, expected = (bank.predict(QUERY, graph="state") for bank in (parts, whole))
+    np.testing.assert_allclose(found, expected, atol=1e-9)

@@ -408,6 +408,8 @@ def spoil(name, change):
         ("state", spoil("n_rows", lambda a: a[:0]), "n_rows has the shape"),
         ("state", lambda a: a.update({"0.messages": a["rows"][:, None] * np.nan}), "has numbers"),
         ("state", spoil("evidence.row_total", lambda a: a[:1]), "row_total has the shape"),
+        ("state", spoil("evidence.boxes", lambda a: a[:-1]), "expected has the shape"),
+        ("state", spoil("evidence.boxes", lambda a: a - 1), "boxes has means"),
         ("state", spoil("evidence.sample_votes", lambda a: a + 9), "no probability"),
         ("state", spoil("mixture.counts", lambda a: a * 0), "is due at 0"),
         ("state", spoil("mixture.y", lambda a: a + 7), "labels of the mixture"),
