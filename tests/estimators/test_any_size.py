@@ -246,13 +246,13 @@ def peak_of(*arguments):
 @pytest.mark.parametrize("strategy", ["fate", "auto"])
 def test_a_log_four_times_larger_than_the_memory_that_a_fit_takes(tmp_path, strategy):
     rng, n, n_parts, at_rest = np.random.default_rng(0), 65_536, 24, peak_of("--help")
-    texts = pl.Series([f"https://somewhere.example.org/page/{i:037}" for i in range(2000)])
+    texts = pl.Series([f"https://somewhere.example.org/page/{i:065}" for i in range(2000)])
     for part in range(n_parts):
         values = rng.integers(0, len(texts), (24, n))
         columns = {f"c{i}": texts[column] for i, column in enumerate(values)}
         rows = pl.DataFrame({**columns, "click": rng.integers(0, 2, n)})
         rows.write_parquet(tmp_path / f"{part:03}.parquet")
-    megabytes = n_parts * n * 24 * len(texts[0]) / 2**20  # of text; 2.6 GB
+    megabytes = n_parts * n * 24 * len(texts[0]) / 2**20  # of text; 3.6 GB
     flags = {"target": "click", "strategy": strategy, "backbone": "deepfm", "epochs": 1}
     flags |= {"n-members": 1, "width": 8, "n-draws": 1, "memory-limit": 0, "out": tmp_path / "m"}
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
