@@ -114,7 +114,7 @@ class Lines:
     @cached_property
     def _lower(self) -> Tensor:
         """(K, K) ones up to the diagonal."""
-        return torch.ones(self.place.size(1), self.place.size(1)).tril_()
+        return torch.ones(2 * [self.place.size(1)], device=self.place.device).tril_()
 
     @cached_property
     def _filled(self) -> Tensor:
