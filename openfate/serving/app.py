@@ -315,7 +315,8 @@ class Service:
         most = _number(request, "limit", 50, 1000)
         neighbours = _number(request, "nearest", 3, 20)
         listed = partial(list_features, new=new, most=most, neighbours=neighbours)
-        return JSONResponse({"features": await asyncio.to_thread(listed, self.live.bank)})
+        found = await asyncio.to_thread(listed, self.live.bank, self.live.worth.said)
+        return JSONResponse({"features": found})
 
     async def map(self, request: Request) -> Response:
         """Features as points in a plane."""

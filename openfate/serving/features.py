@@ -5,6 +5,7 @@ D observed features; those with an id from D on are new.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,19 @@ _CELLS = 3_000_000  # an average row has a cell for each observed feature
 
 
 def list_features(
-    bank: FeatureBank, *, new: bool, most: int, neighbours: int
+    bank: FeatureBank,
+    said: Mapping[int, Sequence[float]],
+    *,
+    new: bool,
+    most: int,
+    neighbours: int,
 ) -> list[dict[str, Any]]:
-    """Features with their rows and effect, the most frequent first.
+    """Features with their rows, effect and what labels said of them, the most frequent first.
 
     Parameters
     ----------
+    said
+        See `Worth.said`.
     new
         Whether only new ones are listed.
     neighbours
@@ -33,10 +41,14 @@ def list_features(
     rows = bank.rows
     ids = np.arange(bank.n_observed if new else 0, len(rows))
     ids = ids[np.argsort(-rows[ids], kind="stable")][:most]
-    return [
-        {**told, "nearest": _nearest(bank, int(j), neighbours)}
-        for j, told in zip(ids, _describe(bank, ids, rows), strict=True)
-    ]
+    found = _describe(bank, ids, rows)
+    for j, told in zip(ids.tolist(), found, strict=True):
+        count, happened, ignored = said.get(j, (0, 0.0, 0.0))
+        told["labels"] = int(count)
+        told["happened"] = happened / count if count else None
+        told["ignored"] = ignored / count if count else None
+        told["nearest"] = _nearest(bank, j, neighbours)
+    return found
 
 
 def _describe(bank: FeatureBank, ids: NDArray[Any], rows: Floats) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
@@ -41,7 +42,7 @@ from openfate.serving.log import (
     voided,
 )
 from openfate.serving.worth import Worth
-from openfate.table import Policies, Table, column_of
+from openfate.table import MultiHot, Policies, Table, column_of
 
 Cells = dict[str, Any]
 _FILE = re.compile(r"[a-z]+(-[0-9a-f]{16})?\.[a-z]+")
@@ -152,6 +153,11 @@ def apply_entry(bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None =
                     except Exception as error:
                         done.refused[alone[0].operation] = str(error)
     return done
+
+
+def _rows_of(X: MultiHot) -> list[NDArray[Any]]:
+    """The features of each row."""
+    return np.split(X.ids, X.row_ptr[1:-1])
 
 
 def _alike(rows: Iterable[_Row]) -> list[list[_Row]]:
@@ -479,6 +485,8 @@ class LiveBank:
         def watch(bank: FeatureBank, table: Table, y: NDArray[Any], served: Sequence[Any]) -> None:
             call = bank.run(table, "state", policies=quiet(bank.policies))
             used, ignored = call.outputs.copy(), call.P0.copy()
+            new = [row[row >= bank.n_observed].tolist() for row in _rows_of(call.X)]
+            worth.hear(new, ignored, y)
             for at, told in enumerate(served):
                 if told is not None and len(told[0]) == used.shape[1]:
                     used[at], ignored[at] = told

@@ -7,6 +7,7 @@ A labelled row is predicted before it is learned from, with new features used an
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from openfate.estimators import task_scores
 LAST = 2000  # labels that a point is computed of
 EVERY = 50  # labels between two points
 _POINTS = 500
+_MOST_FEATURES = 100_000  # of which is kept what labels said
 _BINS = 10
 
 
@@ -44,6 +46,29 @@ class Worth:
         self.n_labels = 0
         self._last: deque[tuple[Floats, Floats, Any]] = deque(maxlen=LAST)
         self._due = EVERY
+        # By new feature: labels, and the totals of what happened and of what ignoring it predicted.
+        self.said: dict[int, list[float]] = {}
+
+    def hear(self, features: Sequence[Sequence[int]], ignored: Floats, y: NDArray[Any]) -> None:
+        """Keep what labels say of the new features of their rows: of the last class, or number.
+
+        Parameters
+        ----------
+        features
+            Of each row.
+        ignored, y
+            As in `add`.
+        """
+        for row, predicted, label in zip(features, ignored, y, strict=True):
+            last = np.atleast_1d(label)[-1]
+            is_class = self.task in ("binary", "multiclass")
+            happened = float(last == len(predicted) - 1) if is_class else float(last)
+            for feature in row:
+                if feature in self.said or len(self.said) < _MOST_FEATURES:
+                    total = self.said.setdefault(feature, [0, 0.0, 0.0])
+                    total[0] += 1
+                    total[1] += happened
+                    total[2] += float(predicted[-1])
 
     def add(self, at: float, used: Floats, ignored: Floats, y: NDArray[Any]) -> None:
         """Take in labelled rows.
@@ -96,7 +121,8 @@ class Worth:
     def to_json(self) -> dict[str, Any]:
         """What a snapshot keeps of it."""
         last = [[u.tolist(), i.tolist(), np.asarray(y).tolist()] for u, i, y in self._last]
-        return {"points": list(self.points), "labels": self.n_labels, "last": last}
+        told = {"points": list(self.points), "labels": self.n_labels, "last": last}
+        return told | {"said": list(self.said.items())}
 
     @classmethod
     def from_json(cls, task: Task, told: dict[str, Any]) -> Worth:
@@ -104,6 +130,7 @@ class Worth:
         worth = cls(task)
         worth.points.extend(told["points"])
         worth.n_labels = int(told["labels"])
+        worth.said = {int(feature): total for feature, total in told["said"]}
         worth._due = worth.n_labels - worth.n_labels % EVERY + EVERY
         kind = np.int64 if task in ("binary", "multiclass") else np.float64
         for used, ignored, y in told["last"]:

@@ -139,6 +139,8 @@ def test_what_is_observed_counts_with_the_next_request(serve):
         ("campaign", "spring", 1)
     ]
     assert call("POST", "/labels", {"ids": ["v1"], "labels": [1]})[0] == 200
+    [said] = call("GET", "/features?new=true")[1]["features"]
+    assert (said["labels"], said["happened"], said["ignored"]) == (1, 1.0, answer["ignored"][1])
     assert call("POST", "/labels", {"rows": [ROW] * 60, "labels": [0, 1] * 30})[1]["applied"]
     _, worth = call("GET", "/worth")
     assert worth["labels"] == 61

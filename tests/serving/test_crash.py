@@ -218,3 +218,8 @@ def test_two_services_on_one_database_one_killed(bundle, tmp_path):
 )
 def test_a_command_that_cannot_serve_is_refused(bundle, refused, words, said):
     assert said in refused("serve", *(str(bundle) if w == "BUNDLE" else w for w in words))
+
+
+def test_without_the_extra_it_says_what_to_install(bundle, refused, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert "pip install 'openfate[serve]'" in refused("serve", str(bundle))

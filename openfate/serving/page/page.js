@@ -150,7 +150,8 @@ function drawTable(features) {
   const rows = features.map((f) => {
     const row = document.createElement("tr");
     const near = f.nearest.map((n) => `${n.field}=${n.value}`).join(", ");
-    for (const text of [`${f.field}=${f.value}`, f.rows.toLocaleString(), describe(f.effect), near || "–"]) {
+    const said = f.labels ? `${show(f.happened, 2)}, not ${show(f.ignored, 2)} (${f.labels})` : "–";
+    for (const text of [`${f.field}=${f.value}`, f.rows.toLocaleString(), describe(f.effect), said, near || "–"]) {
       const cell = document.createElement("td");
       cell.textContent = text;
       row.append(cell);
@@ -159,7 +160,7 @@ function drawTable(features) {
   });
   if (!rows.length) {
     const row = document.createElement("tr"), cell = document.createElement("td");
-    cell.colSpan = 4;
+    cell.colSpan = 5;
     cell.textContent = "Nothing new yet.";
     row.append(cell);
     rows.push(row);
