@@ -784,20 +784,22 @@ class Knots(ComputesOnce):
         """
         if field.knots is not None:
             return cls.learn(field, numbers)
-        values, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
-        if not len(values):
-            return None
-        n_rows = int(counts.sum())
+        finite = numbers[np.isfinite(numbers)]
+        n_rows = len(finite)
         n_knots = max(2, min(field.n_knots, n_rows // _NEW_ROWS_A_KNOT))
-        found = cls._of_quantiles(values, counts, n_knots)
         if n_rows >= _MANY_NEW_ROWS:
-            return found
+            return cls._of_quantiles(*np.unique(finite, return_counts=True), n_knots)
+        if not n_rows:
+            return None
         # WHY: plain Python: of so few numbers each call of numpy would take longer than all this.
-        few = [float(value) for value in values]
+        few = found = sorted(set(finite.tolist()))
+        if len(few) > n_knots:
+            of_few = cls._of_quantiles(*np.unique(finite, return_counts=True), n_knots)
+            found = of_few.at.tolist()
         size, middle = statistics.median(map(abs, few)) or 1.0, statistics.median(few)
         # Numbers far from 0 may lie close together: steps of their spread, or of parts of one.
         spread = few[-1] - few[0] or size / 16
-        at = {float(knot) for knot in found.at[:: max(1, len(found.at) // 3)]} | {0.0}
+        at = {*found[:: max(1, len(found) // 3)], 0.0}
         for part in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0):
             at |= {size * part, -size * part}
         for step in (0.5, 1.0, 2.0, 4.0):
@@ -808,7 +810,9 @@ class Knots(ComputesOnce):
     @classmethod
     def declared(cls, knots: tuple[float, ...]) -> Knots:
         """Knots that a field names."""
-        return cls(np.array(knots, dtype=np.float64))
+        found = cls(np.array(knots, dtype=np.float64))
+        vars(found)["_list"] = list(knots)
+        return found
 
     @classmethod
     def _of_quantiles(cls, values: Floats, counts: NDArray[np.integer], n_knots: int) -> Knots:
@@ -992,9 +996,10 @@ def read_numbers(numbers: Floats, measure: Edges | Scale | LogBuckets | None) ->
 
 def _numbers_in(table: Table, name: str) -> Floats:
     """(N,) of a column, NaN where missing."""
-    numbers: Floats = table.recall(
-        name, "numbers", lambda: numbers_of(table.columns[name], name).to_numpy()
-    )
+    column = table.columns[name]
+    if column.dtype == pl.Float64:
+        return column.to_numpy()
+    numbers: Floats = table.recall(name, "numbers", lambda: numbers_of(column, name).to_numpy())
     return numbers
 
 
@@ -1091,6 +1096,8 @@ class Number(Kind):
         """Learn edges, scale or knots, unless they are known."""
         if self.measure is not None:
             return self
+        if self.field.knots is not None:
+            return replace(self, measure=Knots.declared(self.field.knots))
         numbers = self.numbers(table)
         measure = self._measure_type.learn(self.field, numbers[~np.isnan(numbers)])
         return self if measure is None else replace(self, measure=measure)

@@ -46,6 +46,7 @@ Content = gzip.GzipFile | io.BufferedReader
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 BATCH_ROWS = 65_536
 _SURVEYED_ROWS = 1_000_000  # the kind of a column is guessed from so many
+_SMALL_FILE = 4 << 20  # bytes
 _LONGEST = 64 << 20  # bytes of one record; a quote that is never closed would swallow the file
 _PARQUET_ROWS = 1 << 17
 _FOR_KNOTS = 100_000  # numbers of a column, the first ones, among which quantiles are found
@@ -666,6 +667,9 @@ class RowFile:
     def _frames(self, columns: list[str], size: int) -> Iterator[pl.DataFrame]:
         """The rows in pieces of any length."""
         wanted = {name: self.types[name] for name in columns}
+        if len(self._files) == 1 and self._small is not None:
+            yield self._small if self._small.columns == columns else self._small.select(columns)
+            return
         for file in self._files:
             if isinstance(file, ParquetFile):
                 for frame in file.frames(columns, size):
@@ -673,6 +677,17 @@ class RowFile:
             else:
                 for block in self._blocks(file):
                     yield pl.DataFrame([self._as_typed(block[name]) for name in columns])
+
+    @cached_property
+    def _small(self) -> pl.DataFrame | None:
+        """The rows of a text file that are few: a command goes through them four times."""
+        file = self._files[0]
+        if isinstance(file, ParquetFile) or file.is_packed:
+            return None
+        if file.path.stat().st_size > _SMALL_FILE:
+            return None
+        blocks = [pl.DataFrame([self._as_typed(c) for c in block]) for block in self._blocks(file)]
+        return pl.concat(blocks) if blocks else None
 
     def _blocks(self, file: TextFile) -> Iterator[pl.DataFrame]:
         """Text cells, null where one means "missing"."""

@@ -21,7 +21,7 @@ import polars as pl
 
 from openfate._lazy import ComputesOnce
 from openfate.errors import InputError, check_choice, suggest
-from openfate.table.fields import KINDS, Field, Kind, Numeric
+from openfate.table.fields import FEW_ROWS, KINDS, Field, Kind, Numeric
 from openfate.table.frame import Table, read_table
 
 _FEW_VALUES = 32
@@ -228,6 +228,8 @@ def _may_be_integers(column: pl.Series) -> bool:
         return True
     if not column.dtype.is_float():
         return False
+    if len(column) <= FEW_ROWS:
+        return all(cell is None or cell.is_integer() for cell in column.to_list())
     numbers = column.to_numpy()  # nan where it is null
     whole = np.isfinite(numbers) & (np.floor(numbers) == numbers)
     return int(np.count_nonzero(whole)) + column.null_count() == len(column)
