@@ -414,7 +414,9 @@ def test_rows_for_training_again_are_the_newest_and_not_ever_more(monkeypatch):
         part = slice(start, start + 25)
         clf.observe(later[part], y_later[part])
         assert sum(rows.n_rows for rows, _, _ in clf.bank_.kept) == min(start + 25, 75)
-    assert np.array_equal(np.concatenate([labels for _, labels, _ in clf.bank_.kept]), y_later[125:])
+    assert np.array_equal(
+        np.concatenate([labels for _, labels, _ in clf.bank_.kept]), y_later[125:]
+    )
 
 
 def test_a_report_tells_that_a_loaded_model_is_not_trained_again(tmp_path):
