@@ -132,7 +132,7 @@ def describe_serve(result: dict[str, Any]) -> str:
 def _make_sides(folder: Path) -> tuple[list[dict[str, Any]], bytes]:
     """Fit both on the same rows; rows to ask for, and many of them as Arrow."""
     import pandas as pd
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
     from lightgbm import LGBMClassifier
 
     frame, y = _make_rows(_FITTED, 0)
