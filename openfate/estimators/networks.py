@@ -136,8 +136,10 @@ def make_model(
     if is_paper:
         return FATE(n_features, backbone, GraphSAGE(backbone.width, 2), centred=True)
     model = FATE(n_features, backbone)
-    with torch.no_grad():  # WHY: Xavier's bound shrinks with D and starts slowly
-        model.W[:, : backbone.width].normal_(0, 0.1)
+    # WHY: Xavier's bound shrinks with D.  Larger, and the products of all pairs of a log's columns
+    # start as noise that rare values never lose.
+    with torch.no_grad():
+        model.W[:, : backbone.width].normal_(0, 0.01)
     return model
 
 
