@@ -97,7 +97,7 @@ class Labelled:
         arrays = (np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS)
         return Labelled(MultiHot.stack([part.X for part in parts]), *arrays)
 
-    def arranged(self, most: int, names: Names) -> Labelled:
+    def arranged(self, most: int, names: Names = by_id) -> Labelled:
         """The rows in an order, and of too many a choice, that depend on nothing but the rows."""
         digits = np.round(np.concatenate([self.P0, self.y.reshape(len(self.y), -1)], 1), 6)
         key = np.zeros(len(self.y), np.uint64)
@@ -291,9 +291,7 @@ class Mixture:
             rows.X, start, z1 - z0, rows.y, rows.weight, self.task
         )
 
-    def solve(
-        self, move: Callable[[Labelled], Floats] | None = None, names: Names = by_id
-    ) -> None:
+    def solve(self, move: Callable[[Labelled], Floats] | None = None, names: Names = by_id) -> None:
         """Solve corrections for the labels so far.
 
         Parameters
