@@ -291,9 +291,7 @@ class Mixture:
             rows.X, start, z1 - z0, rows.y, rows.weight, self.task
         )
 
-    def solve(
-        self, move: Callable[[Labelled], Floats] | None = None, names: Names = by_id
-    ) -> None:
+    def solve(self, move: Callable[[Labelled], Floats] | None = None, names: Names = by_id) -> None:
         """Solve corrections for the labels so far.
 
         Parameters
