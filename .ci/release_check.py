@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np, polars as pl
 import openfate
 assert Path(openfate.__file__).is_relative_to(sys.prefix), openfate.__file__
-for extra in ("pandas", "pyarrow", "lightgbm", "torch_geometric", "onnx", "pytest"):
+for extra in ("pandas", "pyarrow", "lightgbm", "torch_geometric", "fastapi", "onnx", "pytest"):
     assert importlib.util.find_spec(extra) is None, f"{extra} is here: not a clean environment"
 assert all(hasattr(openfate, name) for name in openfate.__all__)
 rng = np.random.default_rng(0)

@@ -20,7 +20,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ from openfate.table import MultiHot, Policies, Table, column_of
 Cells = dict[str, Any]
 _FILE = re.compile(r"[a-z]+(-[0-9a-f]{16})?\.[a-z]+")
 _DAY = 86_400.0
+# Errors that another replay would not have: the entry is tried again, whole.
+_OF_THE_MACHINE = (MemoryError, OSError, LogUnavailableError)
 
 
 class BusyError(OpenFATEError):
@@ -59,15 +61,6 @@ class Ticket:
 
     durable: Future[Receipt]
     applied: Future[str | None]  # why it was not taken, or None
-
-
-@dataclass
-class Applied:
-    """What an entry did to a bank."""
-
-    refused: dict[int, str] = field(default_factory=dict)  # operations that failed, and why
-    n_rows: int = 0
-    n_labels: int = 0
 
 
 # ---- entries -> bank -----------------------------------------------------------------------------
@@ -96,7 +89,9 @@ class _Row:
     served: Any = None
 
 
-def apply_entry(bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None = None) -> Applied:
+def apply_entry(
+    bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None = None
+) -> dict[int, str]:
     """Let a bank learn from an entry: rows, then rows with labels, then labels of earlier rows.
 
     Rows of the same columns are learned together.  What a bank refuses (a column that another entry
@@ -107,8 +102,12 @@ def apply_entry(bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None =
     ----------
     watch
         Called before labels are learned, with the rows, the labels and what was served for them.
+
+    Returns
+    -------
+        Operations that were left out, by their places in the entry, and why.
     """
-    done = Applied()
+    refused: dict[int, str] = {}
     plain: list[_Row] = []
     labelled: list[_Row] = []
     late: list[_Row] = []
@@ -135,8 +134,6 @@ def apply_entry(bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None =
             if watch is not None:
                 watch(bank, table, y, [row.served for row in rows])
         bank.observe(table, y, seen=seen, policies=policies)
-        done.n_rows += 0 if seen else len(rows)
-        done.n_labels += len(rows) if has_labels else 0
 
     for rows, has_labels, seen in (
         (plain, False, False),
@@ -146,13 +143,17 @@ def apply_entry(bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None =
         for batch in _alike(rows):
             try:
                 learn(batch, has_labels, seen)
+            except _OF_THE_MACHINE:
+                raise
             except Exception:
                 for alone in _by_operation(batch):
                     try:
                         learn(alone, has_labels, seen)
+                    except _OF_THE_MACHINE:
+                        raise
                     except Exception as error:
-                        done.refused[alone[0].operation] = str(error)
-    return done
+                        refused[alone[0].operation] = str(error)
+    return refused
 
 
 def _rows_of(X: MultiHot) -> list[NDArray[Any]]:
@@ -277,6 +278,10 @@ class LiveBank:
     (1, 61)
     """
 
+    bank: FeatureBank
+    worth: Worth
+    bundle: str  # its hash
+
     def __init__(
         self,
         bundle: str | Path,
@@ -308,7 +313,6 @@ class LiveBank:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._queue: queue.Queue[tuple[Operation, Ticket] | None] = queue.Queue(most_waiting)
-        self._on_entry: list[Callable[[Entry, Applied], None]] = []
         self._snapshot_at, self._snapshot_thread = 0, threading.Thread()
         try:
             self._start(state, digest, content, replay)
@@ -398,10 +402,6 @@ class LiveBank:
         """Entries that this process wrote and has not learned from."""
         return len(self._tickets)
 
-    def on_entry(self, call: Callable[[Entry, Applied], None]) -> None:
-        """Call something after each entry that was learned from."""
-        self._on_entry.append(call)
-
     # ---- the committer -------------------------------------------------------------------------
 
     def _commit_all(self) -> None:
@@ -478,10 +478,13 @@ class LiveBank:
                 if is_gap or entry.rewrites:
                     self._rebuild()
                     break
-                self._settle(entry, self._apply(self.bank, entry, self.worth))
+                bank = self.bank.copy()  # WHY: an entry counts whole or not at all
+                refused = self._apply(bank, entry, self.worth)
+                self.bank = bank
+                self._settle(entry, refused)
             self._maintain()
 
-    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth) -> Applied:
+    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth) -> dict[int, str]:
         def watch(bank: FeatureBank, table: Table, y: NDArray[Any], served: Sequence[Any]) -> None:
             call = bank.run(table, "state", policies=quiet(bank.policies))
             used, ignored = call.outputs.copy(), call.P0.copy()
@@ -494,10 +497,10 @@ class LiveBank:
 
         return apply_entry(bank, entry, self._reader, watch)
 
-    def _settle(self, entry: Entry, done: Applied) -> None:
+    def _settle(self, entry: Entry, refused: dict[int, str]) -> None:
         """Tell those who wait for an entry that the bank has learned from it."""
-        self.refused += len(done.refused)
-        for place, why in done.refused.items():
+        self.refused += len(refused)
+        for place, why in refused.items():
             self._refusals[entry.position, place] = why
             if len(self._refusals) > 1000:
                 del self._refusals[next(iter(self._refusals))]
@@ -507,8 +510,6 @@ class LiveBank:
             waiting = [(key, self._tickets.pop(key)) for key in mine]
         for at, applied in waiting:
             applied.set_result(self._refusals.get(at))
-        for call in self._on_entry:
-            call(entry, done)
 
     # ---- replays -------------------------------------------------------------------------------
 
@@ -538,17 +539,17 @@ class LiveBank:
         rewriting, void = self._rewritten(head)
         digest = self._current_bundle(rewriting, void)
         bank, position, worth = self._base(rewriting, void, digest)
-        last, done = Entry(head, 0.0, ()), Applied()
-        refused = 0
-        for entry in log.stream(max(position, log.first), head):
-            last, done = entry, Applied()
-            if not any(entry.position in taken_back for taken_back in void):
-                done = self._apply(bank, entry, worth)
-            refused += len(done.refused)
+        last = Entry(head, 0.0, ())
+        refused: dict[int, str] = {}
+        n_refused = 0
+        for last in log.stream(max(position, log.first), head):
+            n_refused, refused = n_refused + len(refused), {}
+            if not any(last.position in taken_back for taken_back in void):
+                refused = self._apply(bank, last, worth)
         self.bank, self.worth, self.bundle = bank, worth, digest
         self.replays += 1
-        self.refused = refused - len(done.refused)
-        self._settle(last, done)
+        self.refused = n_refused
+        self._settle(last, refused)
 
     def _base(
         self, rewriting: Sequence[Entry], void: Sequence[range], digest: str

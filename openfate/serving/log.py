@@ -39,7 +39,6 @@ from openfate.errors import DataFileError, InputError, OpenFATEError
 from openfate.files import read_regular, write_whole
 
 Operation = dict[str, Any]
-Place = tuple[int, int, int]  # position of the entry, operation in it, row of that
 BlobKind = Literal["snapshot", "bundle"]
 
 FORMAT = 1

@@ -28,7 +28,6 @@ class Metrics:
         self._slots: dict[str, list[int]] = {}
         self._seconds: Counter[str] = Counter()
         self._recent: deque[tuple[float, float]] = deque(maxlen=5000)  # of predictions
-        self._began = time.monotonic()
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count a request."""
