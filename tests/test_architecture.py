@@ -28,7 +28,7 @@ def test_the_page_is_up_to_date(architecture, walks):
     assert page == architecture.with_computed(page, walks), "run python .ci/architecture.py"
 
 
-@pytest.mark.parametrize(("call", "most"), [("fit", 5), ("predict_proba", 9), ("observe", 10)])
+@pytest.mark.parametrize(("call", "most"), [("fit", 5), ("predict_proba", 8), ("observe", 8)])
 def test_walks_are_short_and_come_to_no_station_twice(walks, call, most):
     assert len(walks[call]) == len(set(walks[call])) <= most
 

@@ -31,6 +31,7 @@ from openfate.models import (
     Sums,
     Touched,
     make_backbone,
+    stack_embeddings,
 )
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
@@ -63,7 +64,7 @@ class Network(ComputesOnce):
     @property
     def n_observed(self) -> int:
         """D."""
-        return self.members[0].n_observed
+        return len(self.members[0].W)
 
     @property
     def n_outputs(self) -> int:
@@ -101,18 +102,21 @@ class Network(ComputesOnce):
             X = X.below(self.n_observed) if drop_new else X  # of a wide table most may be new
             with _ONE_THREAD:
                 parts = [
-                    self._stacked.logits(part.X, self._embeddings(part.ids, field_of, drop_new))
-                    for part in Touched.cut(X)
+                    self._stacked.logits(local, self._embeddings(ids, field_of, drop_new))
+                    for local, ids in (part.touched_features() for part in X.parts())
                 ]
-            logits = np.concatenate(parts, axis=1)
+            nothing = np.empty((len(self.members), 0, self.members[0].backbone.n_outputs))
+            logits = np.concatenate([nothing, *parts], axis=1)
         return np.asarray(_finish(logits, self.task, *self.target_scale).mean(0))
 
     def _embeddings(
         self, ids: NDArray[np.int32], field_of: Fields | None, drop_new: bool
     ) -> Floats:
         """(n, M H) of features, those of the members side by side."""
-        if self.members[0].is_plain and (drop_new or not self.computes_new):
-            return np.concatenate([m.own(ids) for m in self.members], axis=1)
+        first = self.members[0]
+        if first.extrapolator is None or (drop_new and first.recompose == "masked"):
+            # Observed features have embeddings of their own, and new ones none.
+            return stack_embeddings([m.W.numpy() for m in self.members], ids)
         tables = [m.embeddings(ids, field_of, drop_new).numpy() for m in self.members]
         return np.concatenate(tables, axis=1)
 
@@ -147,6 +151,8 @@ class Network(ComputesOnce):
 
     def copy(self) -> Network:
         """A copy that goes on by itself."""
+        if not self.computes_new:  # no sums that could go on
+            return self
         return self._with([member.copy() for member in self.members])
 
     def select(self, kept: NDArray[np.integer]) -> Network:

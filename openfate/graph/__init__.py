@@ -9,7 +9,6 @@ from openfate.graph.bipartite import (
     rows_to_features,
     sum_at_features,
     sum_at_rows,
-    touched_features,
 )
 
 __all__ = [
@@ -21,5 +20,4 @@ __all__ = [
     "rows_to_features",
     "sum_at_features",
     "sum_at_rows",
-    "touched_features",
 ]

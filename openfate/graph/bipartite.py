@@ -232,26 +232,6 @@ class Edges:
         return cls(graph, graph)
 
 
-def touched_features(X: MultiHot) -> tuple[MultiHot, NDArray[np.int32]]:
-    """The rows of `X` over only the features that occur in them, and those features' ids.
-
-    Examples
-    --------
-    >>> local, ids = touched_features(MultiHot.from_rows([[900], [7, 900]], n_features=1000))
-    >>> local.n_features, ids
-    (2, array([  7, 900], dtype=int32))
-    """
-    if X.n_features > 16 * X.nnz:  # a few rows of a very wide table
-        ids, local = np.unique(X.ids, return_inverse=True)
-        return MultiHot.unchecked(X.row_ptr, local.astype(np.int32), len(ids), X.values), ids
-    # WHY: a flag for each feature instead of a sort of all ids is ten times as fast.
-    touched = np.zeros(X.n_features, dtype=bool)
-    touched[X.ids] = True
-    new_id = np.cumsum(touched, dtype=np.int32) - np.int32(1)
-    ids = np.flatnonzero(touched).astype(np.int32)
-    return MultiHot.unchecked(X.row_ptr, new_id[X.ids], len(ids), X.values), ids
-
-
 # ---- the two sums -------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from openfate.models.interactions import (
     with_fields,
 )
 from openfate.models.running import ContextMap, Fields, RunningFATE, Sums, Touched
-from openfate.models.stacked import StackedMLP
+from openfate.models.stacked import StackedMLP, stack_embeddings
 
 __all__ = [
     "BACKBONES",
@@ -37,5 +37,6 @@ __all__ = [
     "WideDeep",
     "field_means",
     "make_backbone",
+    "stack_embeddings",
     "with_fields",
 ]

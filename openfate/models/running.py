@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features, touched_features
+from openfate.graph import Bipartite, Edges, features_to_rows, rows_to_features
 from openfate.growing import Floats, PagedArray
 from openfate.models.extrapolator import GraphSAGE
 from openfate.models.fate import FATE
@@ -153,7 +153,7 @@ class Touched:
         >>> part.ids.tolist(), part.counts.tolist()
         ([7, 900], [1.0, 2.0])
         """
-        return [cls(*touched_features(part)) for part in _cut_rows(X)]
+        return [cls(*part.touched_features()) for part in _cut_rows(X)]
 
     @cached_property
     def counts(self) -> Floats:
@@ -304,25 +304,6 @@ class RunningFATE:
         own[torch.from_numpy(observed)] = self.W[torch.from_numpy(ids[observed]).long()].double()
         return own
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether observed features have their own embeddings, and new ones none or computed."""
-        return self.W.device.type == "cpu" and (
-            self.extrapolator is None or self.recompose == "masked"
-        )
-
-    def own(self, ids: NDArray[np.int32]) -> Floats:
-        """(len(ids), H + n_own) learned embeddings, zero for new features, without torch's calls.
-
-        Where a model `is_plain` that is ``embeddings(ids, drop_new=True)``.
-        """
-        W, observed = self.W.numpy(), ids < self.n_observed
-        if observed.all():
-            return W[ids].astype(np.float64)
-        own = np.zeros((len(ids), W.shape[1]))
-        own[observed] = W[ids[observed]]
-        return own
-
     @torch.no_grad()
     def embeddings(
         self,
@@ -400,7 +381,7 @@ class RunningFATE:
         return np.concatenate([np.empty((0, self.backbone.n_outputs)), *parts])
 
     def _logits(self, X: MultiHot, field_of: Fields | None, drop_new: bool) -> NDArray[np.float64]:
-        local, ids = touched_features(X)
+        local, ids = X.touched_features()
         W_hat = self.embeddings(ids, field_of, drop_new)
         graph = Bipartite.from_multihot(local, self.W.device)
         if field_of is not None:
@@ -465,7 +446,7 @@ class ContextMap(nn.Module):
         centred = W - (share * W).sum(0)
         sums = -squares[:, None] * centred  # WHY: a feature is no part of its own context
         for part in _cut_rows(X):
-            local, ids = touched_features(part)
+            local, ids = part.touched_features()
             at, graph = torch.from_numpy(ids).long(), Bipartite.from_multihot(local)
             sums[at] += rows_to_features(graph, extrapolator.row_messages(W[at], graph))
         context = sums / (n + extrapolator.prior_rows)

@@ -97,6 +97,23 @@ class StackedMLP:
         return np.asarray(h + self.bias)
 
 
+def stack_embeddings(tables: Sequence[NDArray[np.floating]], ids: NDArray[np.int32]) -> Floats:
+    """(n, M H) rows of the members' tables (D, H), side by side; zero for ids from D on.
+
+    Examples
+    --------
+    >>> stack_embeddings([np.ones((2, 1)), np.full((2, 1), 3.0)], np.array([1, 2], np.int32))
+    array([[1., 3.],
+           [0., 0.]])
+    """
+    known = ids < len(tables[0])
+    if known.all():
+        return np.concatenate([table[ids].astype(np.float64) for table in tables], axis=1)
+    found = np.zeros((len(ids), sum(table.shape[1] for table in tables)))
+    found[known] = np.concatenate([table[ids[known]] for table in tables], axis=1)
+    return found
+
+
 def _as_arrays(net: MLP, at: int) -> tuple[Floats, Floats]:
     """Weight (in, out) and bias (out,) of a layer, with the BatchNorm after it worked in."""
     layer = net.layers[at]

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import BatchNorm1d
 
 from openfate.errors import InputError
-from openfate.graph import Bipartite, Edges, touched_features
+from openfate.graph import Bipartite, Edges
 from openfate.models import FATE, Backbone, Members, field_means
 from openfate.table import PART_ROWS, MultiHot
 from openfate.training import checkpoint as saved
@@ -179,7 +179,7 @@ class TableSource:
             bag = self.bag(rows).with_lines(rows.X, self.lines)
             first = np.empty(0, np.int64) if self.lines is None else self.lines.ids
             return bag.over_touched(rows.X.n_features, first) if self.by_rows else bag
-        local, ids = touched_features(rows.X)
+        local, ids = rows.X.touched_features()
         touched = torch.from_numpy(ids.astype(np.int64))
         graph = self._graph(local, touched)
         return Batch(graph, touched.to(self.device), *self._target(rows))

@@ -26,7 +26,6 @@ from openfate.graph import (
     features_to_cells,
     features_to_rows,
     rows_to_features,
-    touched_features,
 )
 from openfate.graph.bipartite import segment_sums
 from openfate.table import MultiHot
@@ -147,13 +146,13 @@ def test_segments_without_edges_sum_to_zero():
 @given(seeds)
 def test_touched_features_are_the_columns_that_are_not_empty(seed):
     X = random_table(seed)
-    local, ids = touched_features(multihot(X))
+    local, ids = multihot(X).touched_features()
     assert ids.tolist() == np.flatnonzero(X.sum(0).numpy()).tolist()
     assert np.array_equal(local.to_dense(), X[:, ids].numpy())
 
 
 def test_rows_without_features_touch_none():
-    local, ids = touched_features(multihot(torch.zeros(3, 4)))
+    local, ids = multihot(torch.zeros(3, 4)).touched_features()
     assert (local.n_rows, local.n_features, len(ids)) == (3, 0, 0)
 
 
@@ -190,7 +189,7 @@ def test_values_survive_dropped_edges_and_dropped_features(seed):
 @given(seeds)
 def test_touched_features_keep_their_values(seed):
     X, values = random_table(seed), random_values(seed)
-    local, ids = touched_features(multihot(X, values))
+    local, ids = multihot(X, values).touched_features()
     assert np.array_equal(local.to_dense(), (X * values)[:, ids].numpy())
     assert local.nnz == int(X.sum())
 
@@ -382,7 +381,7 @@ def random_ids(seed: int, n_rows: int, n_fields: int, size: int = 4) -> np.ndarr
 def test_one_sort_gives_the_graph_over_touched_features(seed, n_rows, n_fields):
     table = random_ids(seed, n_rows, n_fields).astype(np.int32)
     ours, ids = Bipartite.from_fixed(torch.from_numpy(table))
-    local, expected_ids = touched_features(MultiHot.from_rows(table, 10 * n_fields))
+    local, expected_ids = MultiHot.from_rows(table, 10 * n_fields).touched_features()
     expected = Bipartite.from_multihot(local)
     assert ids.tolist() == expected_ids.tolist()
     assert ours.field_of.tolist() == [j // 10 for j in ids.tolist()]

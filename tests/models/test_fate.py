@@ -11,7 +11,7 @@ from reference import assert_near, bipartite, multihot, random_table, random_val
 from torch import Tensor, nn
 
 from openfate.errors import InputError
-from openfate.graph import Bipartite, Edges, touched_features
+from openfate.graph import Bipartite, Edges
 from openfate.models import FATE, GCN, MLP, SGC, GraphSAGE, field_means
 
 WIDTH = 4
@@ -78,7 +78,7 @@ def test_many_masks_at_once_equal_single_steps(recompose):
 @pytest.mark.parametrize("recompose", COMPOSITIONS)
 def test_a_batch_of_all_rows_over_touched_features_equals_the_full_step(recompose):
     model, X = make(recompose), random_table(2)
-    local, ids = touched_features(multihot(X))
+    local, ids = multihot(X).touched_features()
     batch, ids = Bipartite.from_multihot(local), torch.from_numpy(ids).long()
     full = model(bipartite(X), KEPT, Edges.of(bipartite(X)))
     assert_near(model(batch, KEPT[ids], Edges.of(batch), model.W[ids]), full, 1e-12)
@@ -86,7 +86,7 @@ def test_a_batch_of_all_rows_over_touched_features_equals_the_full_step(recompos
 
 def test_only_touched_features_get_a_gradient_from_a_batch():
     model, X = make(), random_table(2)
-    local, ids = touched_features(multihot(X[:3]))
+    local, ids = multihot(X[:3]).touched_features()
     batch, ids = Bipartite.from_multihot(local), torch.from_numpy(ids).long()
     kept = torch.ones(len(ids), dtype=torch.bool)
     model(batch, kept, Edges.of(batch), model.W[ids]).sum().backward()
