@@ -46,6 +46,7 @@ from openfate.serving.limits import (
 from openfate.serving.live import BusyError, LiveBank, Ticket, make_table, quiet
 from openfate.serving.log import LogUnavailableError, Operation, RefusedError
 from openfate.serving.metrics import Metrics
+from openfate.table import new_in_row
 
 ARROW = "application/vnd.apache.arrow.stream"
 _APPLIED_S = 1.0  # how long an answer waits for the bank to learn
@@ -455,13 +456,17 @@ def alike(rows: Sequence[dict[str, Any]]) -> list[list[int]]:
 def count_new(bank: FeatureBank, rows: Sequence[dict[str, Any]]) -> int:
     """How many new features rows bring; refuses what the bank cannot take."""
     encoder, policies = bank.encoder, quiet(bank.policies)
-    strict = policies.missing_columns != "ignore"
-    schema, rest = encoder.schema, []
+    rest, n_new = [], 0
     for row in rows:
-        found = None if strict else encoder.look_up(row)
-        if found is None or found.unseen or any(name not in schema for name in row):
+        cells = {name: cell for name, cell in row.items() if name not in bank.exclude}
+        found = encoder.look_up(cells)
+        new = None
+        if found is not None:
+            new = new_in_row(encoder, cells, found, policies, bank.overrides)
+        if new is None:  # it takes a frame: lists, dates, what a policy refuses
             rest.append(row)
-    n_new = 0
+        else:
+            n_new += len(new)
     for places in alike(rest):
         table = make_table([rest[at] for at in places])
         n_new += bank.grow_encoder(table, policies=policies).n_features - encoder.n_features

@@ -289,7 +289,7 @@ class LiveBank:
         *,
         replay: bool = False,
         keep_days: float = 30.0,
-        commit_s: float = 0.01,
+        commit_s: float = 0.02,
         most_waiting: int = 2000,
         snapshot_entries: int = 5000,
         poll_s: float = 0.2,
