@@ -299,10 +299,13 @@ def _box_of(P0: Floats, task: Task, n_boxes: int) -> NDArray[np.int64]:
     return (hash_votes(P0, task) % np.uint64(n_boxes)).astype(np.int64)
 
 
-def _fill(boxes: Floats, P0: Floats, task: Task, weight: float = 1.0) -> Floats:
-    """A copy of boxes (B, 1 + C) in which rows of these predictions (N, C) are counted too."""
-    boxes, box = boxes.copy(), _box_of(P0, task, len(boxes))
-    np.add.at(boxes, box, weight * np.concatenate([np.ones((len(P0), 1)), P0], axis=1))
+def _fill(
+    boxes: Floats, votes: Floats, task: Task, weight: float = 1.0, voters: Floats | None = None
+) -> Floats:
+    """A copy of boxes (B, 1 + C) in which rows of these votes (N, C) are counted too."""
+    boxes = boxes.copy()
+    box = _box_of(votes if voters is None else voters, task, len(boxes))
+    np.add.at(boxes, box, weight * np.concatenate([np.ones((len(votes), 1)), votes], axis=1))
     return boxes
 
 
@@ -894,7 +897,7 @@ class JointEvidence:
         sums = JointPools(self.live.state)
         for X, predicted in parts:
             P0 = self.live.state.bound(predicted)
-            sums.add(X, self._predict(X, P0, self._sweeps))
+            sums.add(X, self._predict(X, P0, self._sweeps), P0)
             if not self._sweeps:
                 self._sampled()  # WHY: one part may wait, or memory would grow with the file
                 self._waiting.append((X, P0))
@@ -988,15 +991,19 @@ class JointPools:
         self.n_outputs, self.task = state.n_outputs, state.task
         self._boxes, self.mean, self.weights = state.boxes, state.mean, state.weights
 
-    def add(self, X: MultiHot, P0: Floats) -> None:
-        """Observe rows: their new features (N, J) and their predictions (N, C)."""
-        P0 = self._state.check_predictions(P0, X.n_rows)
+    def add(self, X: MultiHot, votes: Floats, P0: Floats | None = None) -> None:
+        """Observe rows: their new features (N, J), and what they are counted with (N, C).
+
+        P0 (N, C), where that is something else, tells who votes: a second sweep weighs voters as
+        the first one did.
+        """
+        votes = self._state.check_predictions(votes, X.n_rows)
         ids = np.union1d(self._ids, X.ids).astype(np.int32)
         added = np.zeros((len(ids) + 1, 1 + self.n_outputs))
         added[np.searchsorted(ids, self._ids)] = self._added[:-1]
-        _add_cells(added, np.searchsorted(ids, X.ids), X, P0)
+        _add_cells(added, np.searchsorted(ids, X.ids), X, votes)
         self._ids, self._added = ids, added
-        self._boxes = _fill(self._boxes, P0, self.task)
+        self._boxes = _fill(self._boxes, votes, self.task, voters=P0)
         self.mean, self.weights = weigh_boxes(self._boxes, self._state.expected)  # (C,) pi, (B,)
 
     def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:

@@ -23,7 +23,7 @@ from openfate.openworld import (
     reference_strength,
     score,
 )
-from openfate.openworld.evidence import _GRID, Sample, combine
+from openfate.openworld.evidence import _GRID, JointPools, Sample, combine
 from openfate.table import MultiHot
 
 SUMS = ("count", "total", "mean")
@@ -653,3 +653,18 @@ def test_votes_that_are_numbers_stay_within_those_of_training():
     again = LiveEvidence.from_arrays(live.to_arrays(), "regression", RELATIVE)
     assert again.state.bound([[-7.0]]) == -1.0
     assert np.array_equal(again.state.mean, live.state.mean)
+
+
+def test_a_second_sweep_weighs_voters_as_the_first_one_did():
+    """The votes of a second sweep are other predictions of the same voters."""
+    rng = np.random.default_rng(0)
+    P0, votes = (rng.dirichlet(np.ones(3), 600) for _ in range(2))
+    P0[:200] = P0[0]  # one of them votes again and again
+    X = MultiHot.from_rows([[i % 7] for i in range(600)], 7)
+    first, second = (JointPools(Evidence(3, training=P0[200:])) for _ in range(2))
+    first.add(X, P0)
+    second.add(X, votes, P0)
+    assert first.weights.min() < 0.2
+    assert np.array_equal(first.weights, second.weights)
+    weight = first.vote_weights(P0)
+    assert np.allclose(second.mean, weight @ votes / weight.sum())
