@@ -324,7 +324,7 @@ def weigh_boxes(boxes: Floats, expected: Floats) -> tuple[Floats, Floats]:
     >>> boxes = np.array([[1.0, 0.2], [1.0, 0.4], [98.0, 98.0]])  # one voter comes 98 times
     >>> mean, weights = weigh_boxes(boxes, np.full(3, 0.01))
     >>> mean.round(2), weights.round(2)
-    (array([0.65]), array([1.  , 1.  , 0.02]))
+    (array([0.55]), array([1.  , 1.  , 0.01]))
     """
     count, weights = boxes[:, 0], np.ones(len(boxes))
     if len(boxes) > 1:

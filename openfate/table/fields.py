@@ -308,6 +308,12 @@ class Kind(ABC):
     field: Field
     hash_key: bytes | None = None
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # WHY: a kind that reads columns otherwise than its base has other keys in a cell too.
+        if "_read" in vars(cls) and "keys_in" not in vars(cls):
+            cls.keys_in = Kind.keys_in  # type: ignore[method-assign]
+
     @classmethod
     def takes(cls, dtype: pl.DataType) -> bool:
         """Whether a column of this type is guessed to be of this kind."""
@@ -365,7 +371,8 @@ class Kind(ABC):
         [(('cook', 1.0),), ()]
         """
         column = table.columns[self.field.name]
-        if len(column) > FEW_ROWS or self.hash_key is not None or column.dtype not in _FEW_TYPES:
+        is_few = len(column) <= FEW_ROWS and type(self).keys_in is not Kind.keys_in
+        if not is_few or self.hash_key is not None or column.dtype not in _FEW_TYPES:
             return None
         found: list[RowKeys] = []
         for cell in column.to_list():
@@ -544,13 +551,6 @@ class List(Text):
     """
 
     name = "multivalued"
-
-    def keys_in(self, cell: Plain) -> RowKeys | None:
-        """None: a cell is a list."""
-        return None
-
-    def read_few(self, table: Table) -> None:
-        """None: a cell is a list."""
 
     @classmethod
     def takes(cls, dtype: pl.DataType) -> bool:

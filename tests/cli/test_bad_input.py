@@ -94,7 +94,8 @@ def test_every_command_refuses_a_bad_file_in_one_line(
 
 
 def test_a_bundle_that_is_there_needs_overwrite(tables, bundle, openfate, refused):
-    fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--out", bundle]
+    fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--exclude", "id"]
+    fit += ["--out", bundle]
     before = digest(bundle)
     line = refused(*fit)
     assert line == f"openfate: {bundle} holds a bundle already: give --overwrite to replace it.\n"
@@ -120,7 +121,7 @@ def test_what_a_crash_left_of_a_first_bundle_is_no_hindrance(tables, fitted, tmp
         if file.name != "meta.json":  # written last
             (torn / file.name).write_bytes(file.read_bytes())  # each whole: renamed into place
     (torn / ".lock").touch()
-    fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--out"]
+    fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--exclude", "id", "--out"]
     openfate(*fit, torn)
     openfate(*fit, tmp_path / "fresh")
     files = [{file.name for file in (tmp_path / name).iterdir()} for name in ("model", "fresh")]

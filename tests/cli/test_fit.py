@@ -24,9 +24,8 @@ def test_fit_tells_what_it_did(tables, tmp_path, openfate):
 
 
 def test_fit_prints_sentences_for_people(tables, tmp_path, openfate):
-    text = openfate(
-        "fit", tables / "train.csv", "--target", "rich", *QUICK, "--out", tmp_path / "m"
-    )
+    text = openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--exclude", "id",
+                    "--out", tmp_path / "m")  # fmt: skip
     assert "Fitted on 294 rows of" in text
     assert "(6 without a target were left out)" in text
     assert f"Bundle: {tmp_path / 'm'}" in text
@@ -164,12 +163,12 @@ def test_a_warning_is_one_line(tables, tmp_path, openfate):
 
 
 def test_a_backbone_comes_by_flag_or_by_config(tables, tmp_path, openfate):
-    by_flag = openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--backbone",
-                       "deepfm", "--linear", "extrapolated", "--out", tmp_path / "a",
+    by_flag = openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--exclude", "id",
+                       "--backbone", "deepfm", "--linear", "extrapolated", "--out", tmp_path / "a",
                        "--json")  # fmt: skip
     (tmp_path / "fit.toml").write_text('backbone = "deepfm"\nlinear = "extrapolated"\n')
-    openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--config",
-             tmp_path / "fit.toml", "--out", tmp_path / "b")  # fmt: skip
+    openfate("fit", tables / "train.csv", "--target", "rich", *QUICK, "--exclude", "id",
+             "--config", tmp_path / "fit.toml", "--out", tmp_path / "b")  # fmt: skip
     assert by_flag["backbone"] == "deepfm"
     weights = [next((tmp_path / name).glob("weights-*")).read_bytes() for name in "ab"]
     assert weights[0] == weights[1]
