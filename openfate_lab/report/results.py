@@ -38,6 +38,7 @@ TITLES = {
     "map": "Maps of embeddings",
     "generalization": "Generalisation (section 3 of the paper)",
     "labels": "Labels that come later",
+    "nothing-new": "Nothing new: FATEClassifier beside LightGBM",
     "openworld": "Beyond the paper",
     "scalability": "Scalability",
     "bench": "Speed, ours beside a peer",
