@@ -95,7 +95,7 @@ def test_every_command_refuses_a_bad_file_in_one_line(
 
 def test_a_bundle_that_is_there_needs_overwrite(tables, bundle, openfate, refused):
     fit = ["fit", tables / "train.csv", "--target", "rich", *QUICK, "--exclude", "id"]
-    fit += ["--out", bundle]
+    fit += ["--seed", "1", "--out", bundle]
     before = digest(bundle)
     line = refused(*fit)
     assert line == f"openfate: {bundle} holds a bundle already: give --overwrite to replace it.\n"
