@@ -373,11 +373,12 @@ def check_answers(call, path, bodies, described):
         assert status != 422 or "look at the service's log" not in told["error"]["remedy"], told
 
 
-def test_no_body_makes_an_error_of_ours(serve):
+@pytest.mark.parametrize("n_bodies", [250, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_no_body_makes_an_error_of_ours(serve, n_bodies):
     call = serve()
     _, described = call("GET", "/openapi.json")
 
-    @settings(max_examples=250, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=n_bodies, suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(["/predict", "/observe", "/labels", "/forget", "/rollback"]), any_body)
     def sends(path, body):
         check_answers(call, path, body, described)
@@ -387,17 +388,3 @@ def test_no_body_makes_an_error_of_ours(serve):
     before, state = call.live.bank, call.live.log
     assert call.live.position == state.head()
     assert before.predict(ROW).shape == (1, 2)
-
-
-@pytest.mark.slow
-def test_no_body_makes_an_error_of_ours_for_long(serve):
-    call = serve()
-    _, described = call("GET", "/openapi.json")
-
-    @settings(max_examples=20_000, suppress_health_check=list(HealthCheck))
-    @given(st.sampled_from(["/predict", "/observe", "/labels", "/forget", "/rollback"]), any_body)
-    def sends(path, body):
-        check_answers(call, path, body, described)
-
-    sends()
-    assert call.live.trouble is None
