@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-browser fuzz check bench docs lines release-check install clean
+.PHONY: demo test test-browser fuzz fuzz-service check bench docs lines release-check install clean
 
 demo: .venv/core
 	$(BIN)/openfate demo
@@ -19,6 +19,15 @@ test-browser: .venv/all
 # One thread a worker: each core has a worker already.  Polars' panics would look for their lines.
 fuzz: .venv/all
 	OMP_NUM_THREADS=1 POLARS_MAX_THREADS=1 RUST_BACKTRACE=0 $(BIN)/python tests/fuzz
+
+# Five minutes: the service against its OpenAPI description.  WHY an environment of its own:
+# schemathesis wants other versions of what the tests were pinned with.
+fuzz-service: .venv/all .venv-schemathesis
+	OPENFATE_SCHEMATHESIS=$(CURDIR)/.venv-schemathesis/bin/schemathesis $(BIN)/pytest -n 0 -m slow tests/serving/test_openapi.py
+
+.venv-schemathesis:
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install -q schemathesis
 
 check: .venv/all
 	$(BIN)/ruff format --check openfate openfate_lab tests benchmarks examples .ci

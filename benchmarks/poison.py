@@ -12,7 +12,8 @@ and predicts once more:
     many rows   the 200 rows that it is surest of, all of one class, in turn, with the same ten
     hijack      the surest row with new values that other people have too
 
-"uncapped" is the same bank with evidence in which every row counts in full.  N rows, C classes.
+"uncapped" is the same bank with evidence in which every row counts in full.  With "source" rows
+name who sent them: the attacker is one, and ten honest rows in turn are of one.  N rows, C classes.
 """
 
 from __future__ import annotations
@@ -38,14 +39,16 @@ ATTACKS = ("values", "ids", "many rows", "hijack")
 ROWS = (200, 20_000)
 N_COLUMNS = 10  # that the attacker adds
 SEED = 0
+SOURCE, ROWS_A_SOURCE = "sent by", 10
 
 
 def make(model: str) -> Any:
     """Not fitted; the wrapped model's evidence is used at its reference strength, without probe."""
+    usual = {"random_state": SEED, "exclude": [SOURCE]}
     if model == "lightgbm":
         base = make_lightgbm(SEED, zero_one=True, n_estimators=100)
-        return OpenWorldClassifier(base, pooling=Pooling(relative=True), random_state=SEED)
-    return FATEClassifier(strategy="evidence", random_state=SEED)
+        return OpenWorldClassifier(base, pooling=Pooling(relative=True), **usual)
+    return FATEClassifier(strategy="evidence", **usual)
 
 
 def attack(kind: str, n_rows: int, known: pl.DataFrame, later: pl.DataFrame, P: Any) -> Any:
@@ -71,14 +74,15 @@ def attack(kind: str, n_rows: int, known: pl.DataFrame, later: pl.DataFrame, P: 
     return rows.with_columns(pl.Series(first, longer), **more)
 
 
-def uncapped(fitted: Any) -> Any:
-    """A copy whose evidence, of no rows yet, knows nothing of who votes."""
-    plain = copy.deepcopy(fitted)
-    live = plain.bank_.evidence
-    task, pooling, batch = live.state.task, live.pooling, live.batch_pooling
-    evidence = LiveEvidence(live.state.n_outputs, task, pooling, batch)
-    plain.bank_._state = plain.bank_._state._replace(evidence=evidence)
-    return plain
+def with_evidence(fitted: Any, source: str | None) -> Any:
+    """A copy whose evidence, of no rows yet, knows who sent a row, or nothing of who votes."""
+    other = copy.deepcopy(fitted)
+    live = other.bank_.evidence
+    settings = live.state.n_outputs, live.state.task, live.pooling, live.batch_pooling
+    evidence = LiveEvidence(*settings, by_source=source is not None)
+    other.bank_.source = source
+    other.bank_._state = other.bank_._state._replace(evidence=evidence)
+    return other
 
 
 def run_cell(dataset: Dataset, observed: float, model: str) -> dict[str, Any]:
@@ -89,6 +93,7 @@ def run_cell(dataset: Dataset, observed: float, model: str) -> dict[str, Any]:
     later = np.random.default_rng(SEED).permutation(np.concatenate([validation, test]))
     first, second = np.array_split(later, 2)
     seen, asked, y = whole[first], whole[second], dataset.y[second]
+    honest_sources = pl.Series(SOURCE, np.arange(len(seen)) // ROWS_A_SOURCE).cast(pl.String)
     fitted = make(model).fit(known[train], dataset.y[train])
     P = fitted.predict_proba(known[later], new_features="drop")
     found: dict[str, Any] = {
@@ -100,8 +105,13 @@ def run_cell(dataset: Dataset, observed: float, model: str) -> dict[str, Any]:
         "accuracy_ignoring": _accuracy(fitted.predict_proba(asked, new_features="drop"), y),
     }
     attacks = {(kind, n): attack(kind, n, known[later], seen, P) for kind in ATTACKS for n in ROWS}
-    for name, start in (("capped", fitted), ("uncapped", uncapped(fitted))):
-        before = copy.deepcopy(start).observe(seen)
+    sides = {
+        "capped": fitted,
+        "uncapped": with_evidence(fitted, None),
+        "source": with_evidence(fitted, SOURCE),
+    }
+    for name, start in sides.items():
+        before = copy.deepcopy(start).observe(seen.with_columns(honest_sources))
         honest = before.predict_proba(asked, graph="state")
         side: dict[str, Any] = {
             "accuracy": _accuracy(honest, y),
@@ -110,7 +120,7 @@ def run_cell(dataset: Dataset, observed: float, model: str) -> dict[str, Any]:
             "accuracy_after": {},
         }
         for (kind, n), rows in attacks.items():
-            after = copy.deepcopy(before).observe(rows)
+            after = copy.deepcopy(before).observe(rows.with_columns(pl.lit("me").alias(SOURCE)))
             moved = after.predict_proba(asked, graph="state")
             flipped = float((moved.argmax(1) != honest.argmax(1)).mean())
             side["flipped"].setdefault(kind, {})[str(n)] = round(flipped, 4)
@@ -123,7 +133,7 @@ def _pool(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Shares of the rows that were asked about, all cells together."""
     size = np.array([row["honest_rows"] for row in rows])
     shares = {}
-    for side in ("capped", "uncapped"):
+    for side in ("capped", "uncapped", "source"):
         flipped = {
             kind: {
                 str(n): round(float(size @ [r[side]["flipped"][kind][str(n)] for r in rows])
@@ -137,7 +147,11 @@ def _pool(rows: list[dict[str, Any]]) -> dict[str, Any]:
             for name in ("accuracy", "accuracy_batch")
         }
         shares[side] = {**honest, "flipped": flipped}
-    return shares
+    worst = {
+        kind: max(row["capped"]["flipped"][kind][str(max(ROWS))] for row in rows)
+        for kind in ATTACKS
+    }
+    return {**shares, "worst_cell": worst}
 
 
 def _accuracy(P: Any, y: Any) -> float:

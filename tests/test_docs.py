@@ -1,7 +1,8 @@
 """Every block of README and docs runs or is a command that exists; their figures are in results/.
 
 `python tests/test_docs.py` brings what is computed in the pages up to date: the lines of
-docs/paper-and-code.md, and the claims, reasons and folders of docs/results.md.
+docs/paper-and-code.md, the claims, reasons and folders of docs/results.md, and the tables of
+docs/security.md.
 """
 
 import json
@@ -176,6 +177,79 @@ def test_the_claims_are_those_of_the_report():
     assert text == with_report(text), "run python tests/test_docs.py"
 
 
+def with_security(text):
+    """The page on security with what poison and growth were measured to do."""
+    folder = ROOT / "results" / "security"
+    poison, growth = (json.loads((folder / f"{n}.json").read_text()) for n in ("poison", "growth"))
+    pooled, sides = poison["pooled"], ("capped", "source", "uncapped")
+    attacks = {
+        "values": "the surest row, new values that nobody else has",
+        "ids": "the same, a value of its own for each row",
+        "many rows": "the 200 surest rows of one class",
+        "hijack": "the surest row, values that others have too",
+    }
+    lines = ["| attack | 200 rows | 20,000 | source: 200 | 20,000 | uncapped: 200 | 20,000 |"]
+    lines.append("|---" + "|---:" * 6 + "|")
+    for attack, what in attacks.items():
+        flipped = [pooled[side]["flipped"][attack][n] for side in sides for n in ("200", "20000")]
+        lines.append(f"| {what} | " + " | ".join(f"{100 * x:.1f} %" for x in flipped) + " |")
+    worst = ", ".join(f"{100 * pooled['worst_cell'][attack]:.1f}" for attack in attacks)
+    alone, batch = (
+        ", ".join(f"{pooled[side][name]:.4f}" for side in sides)
+        for name in ("accuracy", "accuracy_batch")
+    )
+    lines.append(f"\nThe worst of the six cells, by default, 20,000 rows: {worst} %. ")
+    lines[-1] += f"Honest accuracy in these three ways: {alone} row by row, {batch} in a batch."
+    made = {"poison": lines, "growth": _growth_lines(growth)}
+    for name, lines in made.items():
+        pattern, found = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)", "\n".join(lines)
+        assert re.search(pattern, text), name
+        text = re.sub(pattern, lambda m, found=found: f"{m[1]}{found}\n{m[2]}", text)
+    return text
+
+
+def _growth_lines(growth):
+    memory, old = growth["memory"]["ours"], growth["memory"]["before"]
+    bound, free = growth["bound"]["bound"], growth["bound"]["no_bound"]
+    each, saved, more, bundle = (
+        f"{memory[name]:{form}}{unit} (before: {old[name]:,{form}})"
+        for name, form, unit in (
+            ("bytes_a_value", ".0f", " bytes each"),
+            ("save_seconds", ".1f", " s"),
+            ("save_more_megabytes", ".0f", " MB more"),
+            ("bundle_megabytes", ".0f", " MB"),
+        )
+    )
+    wide = {}
+    for case in ("frame", "file"):
+        ours, before, quarter = (growth[case][n] for n in ("ours", "before", "ours_quarter"))
+        times = before["seconds"] / ours["seconds"]
+        wide[case] = (
+            f"of {ours['columns']:,} in {ours['seconds']:.1f} s (before: {before['seconds']:.1f}, "
+            f"{times:.1f} times), of a quarter of them in {quarter['seconds']:.1f}"
+        )
+    known = f"{memory['one_row_ms']:.1f} ms, by a fresh bank"
+    return [
+        "| | |",
+        "|---|---|",
+        f"| {memory['values']:,} values of a new column, two classes | "
+        f"{memory['megabytes']:.0f} MB, {each}; saved in {saved} and {more}, a bundle of {bundle}; "
+        f"one row takes {known} {memory['one_row_of_fresh_bank_ms']:.1f} |",
+        f"| `max_new_features=100_000`, 10 million rows, users by p(rank) ~ 1/rank | "
+        f"{bound['most_new_features']:,} new features at most, {bound['megabytes']:.0f} MB; AUC "
+        f"{bound['auc']:.4f}, without a bound ({free['most_new_features']:,}, "
+        f"{free['megabytes']:.0f} MB) {free['auc']:.4f}, with new features ignored "
+        f"{bound['auc_without_new_features']:.4f} |",
+        f"| three rows of new columns | a frame {wide['frame']}; a file, by `openfate predict` "
+        f"with its start, {wide['file']} |",
+    ]
+
+
+def test_the_tables_of_security_come_from_results():
+    text = (ROOT / "docs" / "security.md").read_text()
+    assert text == with_security(text), "run python tests/test_docs.py"
+
+
 # ---- links -------------------------------------------------------------------------------------
 
 LINE_LINK = re.compile(
@@ -239,6 +313,10 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
 
 
 if __name__ == "__main__":
-    for path, made in (("paper-and-code.md", with_lines), ("results.md", with_report)):
+    for path, made in (
+        ("paper-and-code.md", with_lines),
+        ("results.md", with_report),
+        ("security.md", with_security),
+    ):
         page = Path(ROOT, "docs", path)
         page.write_text(made(page.read_text()))

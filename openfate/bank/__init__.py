@@ -5,6 +5,7 @@ from openfate.bank.bundle import check_free, read_bundle, updating
 from openfate.bank.explain import average_effects, contributions, describe, nearest
 from openfate.bank.export import export_onnx, export_table, left_out
 from openfate.bank.network import Network
+from openfate.bank.notes import Note
 from openfate.bank.wrapped import Wrapped, native_columns, number_columns
 from openfate.openworld import Floats, Task
 
@@ -13,6 +14,7 @@ __all__ = [
     "Floats",
     "Graph",
     "Network",
+    "Note",
     "Retrain",
     "Task",
     "Use",

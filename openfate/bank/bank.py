@@ -18,17 +18,19 @@ import collections
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from openfate.bank.bundle import (
     Bundle,
     Model,
+    hash_bundle,
     plain_classes,
     pooling_settings,
     read_bundle,
@@ -36,8 +38,10 @@ from openfate.bank.bundle import (
     write_bundle,
 )
 from openfate.bank.network import Network
+from openfate.bank.notes import Call, Counted, Fork, Note, Numbers, Shown, Told
 from openfate.bank.wrapped import Wrapped, dump
 from openfate.errors import InputError, OpenWorldWarning, check_choice, check_integer
+from openfate.executor import executor, spread
 from openfate.growing import PagedArray
 from openfate.openworld import (
     Floats,
@@ -45,12 +49,16 @@ from openfate.openworld import (
     Labelled,
     LiveEvidence,
     Mixture,
+    Sample,
     Task,
+    Voters,
     combine,
     to_logits,
 )
 from openfate.table import (
+    PART_ROWS,
     Encoder,
+    Growth,
     Meeting,
     MultiHot,
     Newcomers,
@@ -60,7 +68,9 @@ from openfate.table import (
     Table,
     class_numbers,
     compare,
+    cut_table,
     enforce,
+    hash_keys,
     is_simple,
     label_matrix,
     names_rows,
@@ -75,6 +85,8 @@ Use = Literal["use", "drop"]
 
 _SILENT = Policies("ignore", "ignore", "ignore")
 _NO_COLUMNS = Table(1, {})
+_SPREAD_ROWS = PART_ROWS  # at a time, where an executor's processes work on the rows of a call
+_STEPS = 8  # in which what is known fades to a half
 # What trains a model again: is told how many rows of the call count by now, and the encoder that
 # knows what is new in them; gives None not to.
 Retrain = Callable[[int, Encoder], Model | None]
@@ -101,8 +113,10 @@ class State(NamedTuple):
     kept: tuple[Any, ...] = ()  # what those who train again were told to keep, a thing a call
     newcomers: Newcomers | None = None  # values met once, where only so many may be known
     n_evicted: int = 0  # new features that were forgotten so far
+    n_counted: int = 0  # rows since fit that are in the sums, where these have a half-life
     # Evidence of the very rows that will be predicted; None but in a copy that looked ahead.
     joint: JointEvidence | None = None
+    fork: Fork | None = None  # notes of all that it observed since it was forked
 
 
 class Prediction(NamedTuple):
@@ -165,7 +179,15 @@ class FeatureBank:
     overrides
         Fields of columns that may appear later, where inference would guess wrong.
     max_new_features
-        How many new features are known at most after a call of `observe`; None: all.  See Notes.
+        How many new features are known at most after a call of `observe`; None: all.  A number for
+        all fields together, or a mapping from fields to numbers, in which "*" stands for all
+        together.  See Notes.
+    source
+        A column that names who sent a row; it is no feature.  One source counts for a new feature
+        as three rows at most, with the mean of its rows' votes, whatever it sends.
+    half_life
+        After so many more rows a row that was observed counts half for what is new; None: rows
+        count for ever.  See Notes.
     meta
         Settings, metrics and whatever else a bundle should tell.
 
@@ -178,6 +200,11 @@ class FeatureBank:
     tenth of the bound is forgotten, with a warning: those without labels first, of these those
     with the fewest rows, of these the oldest.  What is known then follows time and the cut into
     calls.  Columns, buckets and knots are never forgotten.
+
+    With `half_life` what is known of new features is multiplied by 2^(-1/8) whenever an eighth of
+    it, in rows since `fit`, has passed: at fixed numbers of rows, so that any cut into calls gives
+    the same state, while the order of rows, which is time, matters.  Labels are not forgotten so:
+    the weights of experts follow them.
 
     Examples
     --------
@@ -206,19 +233,29 @@ class FeatureBank:
         policies: Policies | None = None,
         exclude: Sequence[str] = (),
         overrides: Schema | None = None,
-        max_new_features: int | None = None,
+        max_new_features: int | Mapping[str, int] | None = None,
+        source: str | None = None,
+        half_life: int | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
         rows, newcomers = PagedArray(np.zeros(model.n_observed)), None
-        if max_new_features is not None:
-            newcomers = Newcomers.of(check_integer("max_new_features", max_new_features, 0))
+        self._bounds = _read_bounds(max_new_features)
+        is_mapping = isinstance(max_new_features, Mapping)
+        self.max_new_features = (self._bounds or None) if is_mapping else max_new_features
+        if self._bounds:
+            newcomers = Newcomers.of(sum(self._bounds.values()))
         self._state = State(
             encoder, model, rows, 0, evidence, mixture, retrained, newcomers=newcomers
         )
-        self.max_new_features = max_new_features
+        if source is not None and not isinstance(source, str):
+            raise InputError(f"source={source!r}: give the name of a column.")
+        self.source = source
+        if half_life is not None:
+            check_integer("half_life", half_life, 1)
+        self.half_life = half_life
         self.classes, self.embeddings = list(classes), float(embeddings)
         self.policies = policies or Policies()
-        self.exclude = tuple(exclude)
+        self.exclude = tuple(dict.fromkeys((*exclude, *([] if source is None else [source]))))
         self.overrides = overrides or Schema([])
         self.meta = dict(meta or {})
         self.lock = threading.RLock()  # one thread observes at a time
@@ -307,6 +344,7 @@ class FeatureBank:
         *,
         graph: Graph = "auto",
         new_features: Use = "use",
+        single: bool = False,
         **options: Unpack[Options],
     ) -> Floats:
         """Predict rows; never changes the bank.
@@ -326,6 +364,9 @@ class FeatureBank:
             rows of the call have than the state has seen; "state" for the rest.
         new_features
             "drop" leaves new features out, as a closed-world model would.
+        single
+            Whether a network computes in float32: many rows take half the time, and a probability
+            may differ by some 1e-6 from that of the row alone.
         options
             exclude, overrides, policies of this call; None: the bank's own.
 
@@ -334,7 +375,38 @@ class FeatureBank:
         (N, C) probabilities, two columns for a binary target; (N, K) for K labels; (N, 1) numbers
         """
         check_choice("new_features", new_features, ("use", "drop"))
-        return self.answer(rows, graph, use=new_features == "use", **options).outputs
+        bank = self.copy() if single else self
+        model = bank.model
+        if single and isinstance(model, Network):
+            bank._state = bank._state._replace(model=model.single())
+        if bank._is_spread(rows):
+            return bank._predict_spread(rows, graph, new_features, **options)
+        return bank.answer(rows, graph, use=new_features == "use", **options).outputs
+
+    def _is_spread(self, rows: Any) -> bool:
+        """Whether the rows of a call are so many that an executor's processes take parts of them.
+
+        A wrapped model is given frames of the library that the caller uses, as a whole.
+        """
+        if executor() is None or isinstance(rows, Mapping) or not isinstance(self.model, Network):
+            return False
+        return read_table(rows).n_rows > _SPREAD_ROWS
+
+    def _predict_spread(
+        self, rows: Any, graph: Graph, new_features: Use, **options: Unpack[Options]
+    ) -> Floats:
+        """As `predict`, part by part; the same but for the last bits."""
+        check_choice("graph", graph, ("auto", "state", "batch"))
+        use, bank = new_features == "use", self.copy()
+        table, _, _ = bank._open(rows, **options)
+        if use and graph != "state":
+            # Columns are what they are in all rows, as in one call.
+            encoder = bank.grow_encoder(table, **options)
+            bank._state = bank._state._replace(encoder=encoder)
+            options["policies"] = _SILENT
+            bank = bank.lookahead(list(cut_table(table, _SPREAD_ROWS)), graph, **options)
+        work = partial(_predict_part, bank, new_features, options)
+        return np.concatenate(list(spread(work, cut_table(table, _SPREAD_ROWS))))
 
     def answer(
         self, rows: Any, graph: Graph, *, use: bool = True, **options: Unpack[Options]
@@ -390,7 +462,7 @@ class FeatureBank:
         policies = _SILENT if not use else options.get("policies") or self.policies
         overrides, unused = options.get("overrides"), options.get("exclude")
         overrides = self.overrides if overrides is None else overrides
-        unused = self.exclude if unused is None else unused
+        unused = self._unused(unused)
         bank = self.copy()
         encoder = bank.encoder
         if unused:
@@ -416,7 +488,7 @@ class FeatureBank:
             if not cells:  # a frame of no columns would have no row either
                 return None
             table = read_table(cells)
-        X = MultiHot(
+        X = MultiHot.unchecked(
             np.array([0, len(ids)]),
             np.array(ids, dtype=np.int32),
             encoder.n_features,
@@ -528,9 +600,7 @@ class FeatureBank:
         self, frames: Iterable[Any], graph: Graph, **options: Unpack[Options]
     ) -> Iterator[tuple[MultiHot, Floats]]:
         """New features and P0 of the rows of frames; the bank learns from them unless "state"."""
-        for frame in frames:
-            table, encoder, X = self._encode(frame, graph != "state", **options)
-            P0, _ = self.model.predict_both(table, X, encoder.field_at)
+        for encoder, X, P0 in self._look(frames, graph, **options):
             joined, model = self._joined(X, graph), self.model
             if len(joined):
                 model = model.copy()
@@ -540,6 +610,20 @@ class FeatureBank:
                 self.joint.names = FeatureNames(encoder, self.n_observed, self.n_observed)
             yield self.new_part(X), P0
 
+    def _look(
+        self, frames: Iterable[Any], graph: Graph, **options: Unpack[Options]
+    ) -> Iterator[tuple[Encoder, MultiHot, Floats]]:
+        """Rows as features of an encoder that knows them, and P0; the encoder grows with frames."""
+        if executor() is None or self._apart_fault():
+            for frame in frames:
+                table, encoder, X = self._encode(frame, graph != "state", **options)
+                yield encoder, X, self.model.predict_both(table, X, encoder.field_at)[0]
+            return
+        work = partial(_look_at_part, self.copy(), graph != "state", options)
+        for first, grown, X, P0 in spread(work, frames):
+            encoder, numbers = self._take(first, grown)
+            yield encoder, numbers.rename(X), P0
+
     def _joined(self, X: MultiHot, graph: Graph) -> NDArray[np.int32]:
         """Ids of the features for which the rows that are predicted count."""
         if graph == "state":
@@ -547,7 +631,8 @@ class FeatureBank:
         if graph == "batch":
             return np.unique(X.ids)
         new = X.ids[X.ids >= self.n_observed]
-        return np.unique(new[self._state.rows.take(new) == 0])
+        new = new[self._state.rows.take(new) == 0] if len(new) else new
+        return np.unique(new) if len(new) else new  # WHY: of nothing it takes as long as of much
 
     # ---- reading rows --------------------------------------------------------------------------
 
@@ -560,10 +645,37 @@ class FeatureBank:
         policies: Policies | None = None,
     ) -> tuple[Table, Schema, Policies]:
         """Read rows, without the columns that are not used; the options, or the bank's own."""
-        table, unused = read_table(rows), self.exclude if exclude is None else exclude
+        table, unused = read_table(rows), self._unused(exclude)
         if unused:
             table = table.select(name for name in table.columns if name not in unused)
         return table, self.overrides if overrides is None else overrides, policies or self.policies
+
+    def _unused(self, exclude: Sequence[str] | None) -> Sequence[str]:
+        """Columns that are no features."""
+        unused = self.exclude if exclude is None else exclude
+        return unused if self.source is None else (*unused, self.source)
+
+    def _read_voters(self, table: Table) -> Voters | None:
+        """(N,) a hash of each row's source; rows without one are one source together."""
+        if self.source is None:
+            return None
+        if self.source not in table.columns:
+            warnings.warn(
+                f"the rows have no column {self.source!r}, which names their source: they count as "
+                "one source together.",
+                OpenWorldWarning,
+                stacklevel=4,
+            )
+            return np.repeat(hash_keys(pl.Series([""])), table.n_rows)
+        try:
+            names = table.columns[self.source].cast(pl.String)
+        except pl.exceptions.PolarsError:
+            dtype = table.columns[self.source].dtype
+            raise InputError(
+                f"the column {self.source!r}, which names the source of rows, holds {dtype}: give "
+                "texts or numbers."
+            ) from None
+        return hash_keys(names.fill_null(""))
 
     def _encode(
         self,
@@ -577,12 +689,27 @@ class FeatureBank:
         """Rows, an encoder (grown by what the policies let in), and X; changes nothing."""
         (table, overrides, policies), encoder = self._open(rows, **options), self.encoder
         allowed = enforce(encoder, table, policies, overrides)
+        self._warn_of_missing(table, policies)
         if grow:
             numeric = self.meta.get("numeric", "buckets")
             encoder = allowed.grow(
                 encoder, table, overrides, numeric, lasting=lasting, meeting=meeting
             )
         return table, encoder, encoder.encode(table)
+
+    def _warn_of_missing(self, table: Table, policies: Policies) -> None:
+        """Tell of known columns that are missing and on which the model leans."""
+        leans: Mapping[str, float] = {} if policies is _SILENT else self.meta.get("leans") or {}
+        missing = {name: moved for name, moved in leans.items() if name not in table.columns}
+        if not missing or not table.n_rows:
+            return
+        told = (f"{name!r} (predictions move by {moved:.2f})" for name, moved in missing.items())
+        warnings.warn(
+            f"the model leans on columns that are missing: {', '.join(told)}; give them, or choose "
+            "missing_columns='error' to be stopped.",
+            OpenWorldWarning,
+            stacklevel=5,
+        )
 
     def new_part(self, X: MultiHot) -> MultiHot:
         """(N, D' - D) the new features of rows, numbered from 0; values are parts of a row."""
@@ -640,18 +767,31 @@ class FeatureBank:
             exclude, overrides, policies of this call; None: the bank's own.
         """
         with self.lock:
+            if self._state.fork is not None:
+                if retrain is not None or keep is not None:
+                    raise InputError("a bank that was forked cannot train again: merge it first.")
+                self.add(self.note(rows, y, seen=seen, weight=weight, **options))
+                return
+            if retrain is None and keep is None and self._is_spread(rows):
+                if not self._apart_fault():
+                    self._observe_spread(rows, y, seen, weight, **options)
+                    return
             later, newcomers = self.copy(), self._state.newcomers
-            meeting = None if newcomers is None or y is not None else newcomers.meet()
+            meeting = None
+            if newcomers is not None and y is None:
+                meeting = newcomers.meet(None if "*" in self._bounds else self._bounds)
+            rows = read_table(rows)
+            voter = self._read_voters(rows)
             table, encoder, X = later._encode(rows, True, meeting=meeting, **options)
             if y is None or later.mixture is None:
                 P0 = None
                 if later.evidence is not None:
                     P0, _ = later.model.predict_both(table, X, encoder.field_at)
                 if not seen:
-                    later._count(X, P0, encoder)
+                    later._count(X, P0, encoder, voter)
             else:
-                labels = later.mixture.check(y, X.n_rows)
-                later._learn(table, encoder, X, labels, seen, weight, retrain)
+                told = later._tell(table, encoder, X, y, seen, weight, voter)
+                later._learn(told, encoder, table, retrain)
             n_rows = later.n_rows + (0 if seen else X.n_rows)
             kept = later.kept if keep is None else keep(later.kept)
             later._state = later._state._replace(
@@ -663,25 +803,45 @@ class FeatureBank:
             later._evict()
             self._state = later._state
 
+    def _observe_spread(
+        self,
+        rows: Any,
+        y: NDArray[Any] | None,
+        seen: bool,
+        weight: NDArray[np.float64] | None,
+        **options: Unpack[Options],
+    ) -> None:
+        """As `observe`, by notes of parts: the same but for the last bits."""
+        bank = self.copy()
+        table, _, _ = bank._open(rows, **options)
+        # Columns are what they are in all rows, as in one call.
+        encoder = bank.grow_encoder(table, **options)
+        bank._state = bank._state._replace(encoder=encoder)
+        labels = None
+        if y is not None and bank.mixture is not None:
+            labels = bank.mixture.check(y, table.n_rows)
+        scaled = None if weight is None else _scale_weights(weight, table.n_rows)
+        parts = (
+            (part, *(None if a is None else a[at] for a in (labels, scaled)))
+            for number, part in enumerate(cut_table(table, _SPREAD_ROWS))
+            for at in [slice(number * _SPREAD_ROWS, (number + 1) * _SPREAD_ROWS)]
+        )
+        options["policies"] = _SILENT
+        bank.add(*spread(partial(_note_part, bank.copy(), seen, options), parts))
+        self._state = bank._state
+
     def _evict(self) -> None:
         """Forget new features where they are too many."""
-        now, most = self._state, self.max_new_features
-        n_known = now.encoder.n_features
-        if most is None or n_known - self.n_observed <= most:
+        now, n_known = self._state, self._state.encoder.n_features
+        gone = self._find_too_many() if self._bounds else np.empty(0, np.int64)
+        if not len(gone):
             return
-        may_go = now.encoder.is_open
-        may_go[: self.n_observed] = False
-        ids = np.flatnonzero(may_go)  # the oldest first
-        labelled = np.isin(ids, [] if now.mixture is None else now.mixture.features)
-        order = np.lexsort((now.rows.take(ids), labelled))  # stable: the oldest stay first
-        # WHY a tenth more: what is left is numbered anew, which takes as long as all of it is.
-        n_out = n_known - self.n_observed - most + most // 10
-        kept = np.setdiff1d(np.arange(n_known), ids[order[:n_out]])
-        n_evicted = now.n_evicted + n_known - len(kept)
+        kept = np.setdiff1d(np.arange(n_known), gone)
+        n_evicted = now.n_evicted + len(gone)
         warnings.warn(
-            f"max_new_features={most}: {n_known - len(kept)} new features, those with the fewest "
-            f"rows, were forgotten ({n_evicted} so far); allow more, or exclude columns that name "
-            "each row.",
+            f"max_new_features={self.max_new_features}: {len(gone)} new features, those with the "
+            f"fewest rows, were forgotten ({n_evicted} so far); allow more, or exclude columns "
+            "that name each row.",
             OpenWorldWarning,
             stacklevel=4,
         )
@@ -705,16 +865,72 @@ class FeatureBank:
             n_evicted=n_evicted,
         )
 
+    def _find_too_many(self) -> NDArray[np.int64]:
+        """Ids of the new features that are to be forgotten."""
+        now, D = self._state, self.n_observed
+        may_go = now.encoder.is_open
+        may_go[:D] = False
+        ids = np.flatnonzero(may_go)  # the oldest first
+        labelled = np.isin(ids, [] if now.mixture is None else now.mixture.features)
+        ids = ids[np.lexsort((now.rows.take(ids), labelled))]  # stable: the oldest stay first
+        field_of, names = now.encoder.field_at[:], now.encoder.schema.names
+        gone = np.zeros(len(ids), dtype=bool)
+        # Those of single fields first: what they leave out may be enough for all together.
+        for name, most in sorted(self._bounds.items(), key=lambda bound: bound[0] == "*"):
+            if name == "*":
+                own, n_known = ~gone, len(field_of) - D - np.count_nonzero(gone)
+            elif name in names:
+                field = names.index(name)
+                own, n_known = field_of[ids] == field, np.count_nonzero(field_of[D:] == field)
+            else:
+                continue
+            if n_known > most:
+                # WHY a tenth more: what is left is numbered anew, which takes as long as it is.
+                gone[np.flatnonzero(own)[: n_known - most + most // 10]] = True
+        return ids[gone]
+
     def count(self, X: MultiHot) -> None:
         """Add rows that are encoded already, as those of training are, to the sums."""
         with self.lock:
             later = self.copy()
             for part in X.parts():
-                later._count(part, None, later.encoder)
+                later._add(part, None, later.encoder)
             self._state = later._state._replace(n_rows=later.n_rows + X.n_rows)
 
-    def _count(self, X: MultiHot, P0: Floats | None, encoder: Encoder) -> None:
-        """Add unlabelled rows to the sums; P0 (N, C) is for evidence."""
+    def _count(
+        self, X: MultiHot, P0: Floats | None, encoder: Encoder, voter: Voters | None = None
+    ) -> None:
+        """Add unlabelled rows to the sums, which fade at fixed numbers of rows."""
+        if self.half_life is None:
+            self._add(X, P0, encoder, voter)
+            return
+        start, life = 0, self.half_life
+        while start < X.n_rows:
+            n_counted = self._state.n_counted
+            step = _STEPS * n_counted // life
+            until = -(-(step + 1) * life // _STEPS) - n_counted  # rows to the next one
+            at = np.arange(start, min(X.n_rows, start + until))
+            votes, who = None if P0 is None else P0[at], None if voter is None else voter[at]
+            self._add(X.select_rows(at), votes, encoder, who)
+            start, n_counted = start + len(at), n_counted + len(at)
+            self._state = self._state._replace(n_counted=n_counted)
+            later = _STEPS * n_counted // life
+            if later > step:
+                self._decay(2.0 ** ((step - later) / _STEPS), later)
+
+    def _decay(self, factor: float, step: int) -> None:
+        """Let all that is known of new features without labels count less."""
+        model, evidence = self.model.copy(), self.evidence
+        model.decay(factor)
+        if evidence is not None:
+            evidence = evidence.copy()
+            evidence.decay(factor, step)
+        self._state = self._state._replace(model=model, evidence=evidence)
+
+    def _add(
+        self, X: MultiHot, P0: Floats | None, encoder: Encoder, voter: Voters | None = None
+    ) -> None:
+        """Add unlabelled rows to the sums; P0 (N, C), and who votes, are for evidence."""
         model, evidence = self.model.copy(), self.evidence
         model.observe(X)
         counts, rows, places = self._state.rows.open(X.ids, X.n_features)
@@ -722,53 +938,282 @@ class FeatureBank:
         if P0 is not None and evidence is not None:
             evidence = evidence.copy()
             names = FeatureNames(encoder, self.n_observed, self.n_observed)
-            evidence.observe(self.new_part(X), P0, names)
+            evidence.observe(self.new_part(X), P0, names, voter)
         self._state = self._state._replace(model=model, rows=counts, evidence=evidence)
 
-    def _learn(
+    def _tell(
         self,
         table: Table,
         encoder: Encoder,
         X: MultiHot,
-        labels: NDArray[Any],
+        y: NDArray[Any],
         seen: bool,
         weight: NDArray[np.float64] | None,
-        retrain: Retrain | None,
-    ) -> None:
-        """Learn from labels."""
+        voter: Voters | None = None,
+    ) -> Told:
+        """Labelled rows, with what is predicted for them whatever came before."""
         assert self.mixture is not None
-        mixture, retrained = self.mixture.copy(), self.retrained
-        scaled = _scale_weights(weight, X.n_rows)
-        use_new = self.embeddings > 0
-        P0, embedded = self.model.predict_both(table, X, encoder.field_at, use_new)
-        counted = np.full(X.n_rows, seen)
-        again, predicted_by = None, None
+        labels = self.mixture.check(y, X.n_rows)
+        P0, _ = self.model.predict_both(table, X, encoder.field_at)
+        again = _predict_again(self.retrained, table, X, encoder)
+        return Told(X, P0, labels, _scale_weights(weight, X.n_rows), seen, again, voter)
+
+    def _learn(
+        self,
+        told: Told,
+        encoder: Encoder,
+        table: Table = _NO_COLUMNS,
+        retrain: Retrain | None = None,
+    ) -> None:
+        """Learn from labels; `table` is of the same rows, for a model that is trained again."""
+        assert self.mixture is not None
+        mixture, retrained, X, P0 = self.mixture.copy(), self.retrained, told.X, told.P0
+        counted = np.full(X.n_rows, told.seen)
+        again, predicted_by = told.again, retrained
         for part in mixture.blocks(X.n_rows):
             at = np.arange(X.n_rows)[part]
             block = X.select_rows(at)
-            if use_new:  # its sums may have grown since the last block
-                embedded[at] = self.model.predict_both(table, block, encoder.field_at, True)[1]
-            votes = P0[at] if seen else None
-            moved = self._move(self.evidence, self.new_part(block), P0[at], embedded[at], votes)
+            embedded = self._embed(block, P0[at], encoder)  # by sums as of this block
+            votes = P0[at] if told.seen else None
+            moved = self._move(self.evidence, self.new_part(block), P0[at], embedded, votes)
             if retrained is not predicted_by:
                 again, predicted_by = _predict_again(retrained, table, X, encoder), retrained
-            rows = Labelled(block, P0[at], moved, labels[at], scaled[at], counted[at])
-            waiting = [*mixture.uncounted(), *([] if seen else [rows])]
+            who = None if told.voter is None else told.voter[at]
+            rows = Labelled(block, P0[at], moved, told.y[at], told.weight[at], counted[at], who)
+            waiting = [*mixture.uncounted(), *([] if told.seen else [rows])]
             if mixture.learn(rows, None if again is None else again[at]):
                 for more in waiting:
-                    self._count(more.X.widen(X.n_features), more.P0, encoder)
+                    self._count(more.X.widen(X.n_features), more.P0, encoder, more.voter)
                 names = FeatureNames(encoder, self.n_observed)
-                mixture.solve(partial(self._move_again, table, encoder), names)
+                mixture.solve(partial(self._move_again, encoder), names)
                 model = None if retrain is None else retrain(part.stop, encoder)
                 retrained = retrained if model is None else model
         self._state = self._state._replace(mixture=mixture, retrained=retrained)
 
-    def _move_again(self, table: Table, encoder: Encoder, rows: Labelled) -> Floats:
+    def _embed(self, X: MultiHot, P0: Floats, encoder: Encoder) -> Floats:
+        """(N, C) predictions that use the model's embeddings of new features, where it has them."""
+        if not self.embeddings or not isinstance(self.model, Network):
+            return P0
+        return self.model.predict_both(_NO_COLUMNS, X, encoder.field_at, True)[1]
+
+    def _move_again(self, encoder: Encoder, rows: Labelled) -> Floats:
         """(N, C) counted rows, moved by what is known by now; their own votes left out."""
-        embedded = rows.P0
-        if self.embeddings > 0:
-            _, embedded = self.model.predict_both(table, rows.X, encoder.field_at, True)
+        embedded = self._embed(rows.X, rows.P0, encoder)
         return self._move(self.evidence, self.new_part(rows.X), rows.P0, embedded, rows.P0)
+
+    # ---- observing apart -----------------------------------------------------------------------
+
+    def note(
+        self,
+        rows: Any,
+        y: NDArray[Any] | None = None,
+        *,
+        seen: bool = False,
+        weight: NDArray[np.float64] | None = None,
+        **options: Unpack[Options],
+    ) -> Note:
+        """What `observe` would learn from rows, for a bank elsewhere to `add`; changes nothing.
+
+        Parameters
+        ----------
+        y, seen, weight, options
+            As in `observe`.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> from openfate import FATEClassifier
+        >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
+        >>> bank = FATEClassifier(epochs=5).fit(rows, rows["job"] == "nurse").bank_
+        >>> notes = [bank.note(pl.DataFrame({"job": [job]})) for job in ("judge", "clown")]
+        >>> bank.add(*notes)
+        >>> bank.n_rows, bank.encoder.decode(3)
+        (62, ('job', 'clown'))
+        """
+        bank = self.copy()
+        bank._check_apart()
+        table, encoder, X = bank._encode(rows, True, **options)
+        calls: tuple[Call, ...] = ()
+        if y is not None and bank.mixture is not None:
+            calls = (bank._tell(table, encoder, X, y, seen, weight),)
+        elif not seen:
+            P0 = None
+            if bank.evidence is not None:
+                P0, _ = bank.model.predict_both(table, X, encoder.field_at)
+            calls = (bank._counted(X, P0, encoder),)
+        first = bank.encoder.n_features
+        return Note(first, tuple(encoder.growth(first)), calls)
+
+    def _check_apart(self) -> None:
+        """Refuse a bank of which what rows teach is no sum."""
+        if fault := self._apart_fault():
+            raise InputError(f"{fault}; observe in one process.")
+
+    def _apart_fault(self) -> str | None:
+        """Why rows cannot be looked at apart from one another; None if they can."""
+        if self.max_new_features is not None:
+            return (
+                f"max_new_features={self.max_new_features}: what is known then follows time, and "
+                "cannot be learned apart"
+            )
+        if self.half_life is not None:
+            return (
+                f"half_life={self.half_life}: what is known then follows time, and cannot be "
+                "learned apart"
+            )
+        if self.source is not None:
+            return (
+                f"source={self.source!r}: how much a row counts depends on the rows of its source "
+                "before it, and cannot be learned apart"
+            )
+        members = self.model.members if isinstance(self.model, Network) else []
+        if any(member.recompose == "all" for member in members):
+            return (
+                "recompose='all': the model's predictions change with every row that it observes, "
+                "so that evidence cannot be learned apart"
+            )
+        return None
+
+    def _counted(self, X: MultiHot, P0: Floats | None, encoder: Encoder) -> Counted:
+        """What unlabelled rows add to the sums; P0 (N, C) is for evidence."""
+        local, ids = X.touched_features()
+        rows = local.feature_degree.astype(np.float64)
+        found = Counted(X.n_rows, ids, rows, self.model.hear(X))
+        if P0 is None or self.evidence is None:
+            return found
+        state, D = self.evidence.state, self.n_observed
+        new, names = ids[ids >= D] - np.int32(D), FeatureNames(encoder, D, D)
+        part = self.new_part(X).select_features(new)
+        votes = state.bound(P0)
+        sample = Sample.of(part, votes, state.task, lambda local: names(new[local]))
+        return replace(found, shown=Shown(state.blank().add(part, votes), sample))
+
+    def add(self, *notes: Note) -> None:
+        """Learn what `note` found, here or in another process, in this order.
+
+        Parameters
+        ----------
+        notes
+            Of a bank of which this one is a copy, whatever each has observed since.
+
+        Notes
+        -----
+        What is known afterwards is what `observe` would have learned from the rows in the order of
+        the notes: sums of unlabelled rows are equal up to rounding, and labelled rows are learned
+        from here, one note after the other.  Fails whole or not at all.
+        """
+        with self.lock:
+            later = self.copy()
+            later._check_apart()
+            for note in notes:
+                calls = later._add_note(note)
+                fork = later._state.fork
+                if fork is not None:
+                    later._state = later._state._replace(fork=fork.plus(calls))
+            self._state = later._state
+
+    def _add_note(self, note: Note) -> list[Call]:
+        """Learn from a note; its calls, with the ids that features have here."""
+        encoder, numbers = self._take(note.first, note.grown)
+        calls = [call.renumber(numbers) for call in note.calls]
+        self._state = self._state._replace(encoder=encoder)
+        for call in calls:
+            if isinstance(call, Counted):
+                self._add_counted(call)
+                n_rows = call.n_rows
+            else:
+                self._learn(call, encoder)
+                n_rows = 0 if call.seen else call.X.n_rows
+            self._state = self._state._replace(n_rows=self.n_rows + n_rows)
+        return calls
+
+    def _take(self, first: int, grown: Sequence[Growth]) -> tuple[Encoder, Numbers]:
+        """The encoder with what another one has `grown` by since it knew `first` features."""
+        if first > self.encoder.n_features:
+            raise InputError(
+                f"the notes are of a bank that knew {first} features, this one knows "
+                f"{self.encoder.n_features}: add them to a copy of the same bank, or a later one."
+            )
+        encoder, number = self.encoder.grow_by(grown)
+        later = np.array([number[first + at] for at in range(len(number))], dtype=np.int32)
+        return encoder, Numbers(first, later, encoder.n_features)
+
+    def _add_counted(self, more: Counted) -> None:
+        model, evidence = self.model.copy(), self.evidence
+        n_features = self.encoder.n_features
+        model.merge(more.sums, n_features)
+        counts, rows, places = self._state.rows.open(more.ids, n_features)
+        rows[places] += more.rows
+        if evidence is not None and more.shown is not None:
+            evidence = evidence.copy()
+            new = more.ids[more.ids >= self.n_observed] - self.n_observed
+            evidence.merge(*more.shown, new)
+        self._state = self._state._replace(model=model, rows=counts, evidence=evidence)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether it keeps notes of what it observes: see `fork`."""
+        return self._state.fork is not None
+
+    def fork(self) -> FeatureBank:
+        """Copy the bank; the copy keeps notes of all that it observes, for `merge`.
+
+        Copies may be saved, and go on on other machines.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> from openfate import FATEClassifier
+        >>> rows = pl.DataFrame({"job": ["cook", "nurse"] * 30})
+        >>> bank = FATEClassifier(epochs=5).fit(rows, rows["job"] == "nurse").bank_
+        >>> one, other = bank.fork(), bank.fork()
+        >>> one.observe(pl.DataFrame({"job": ["judge"]}))
+        >>> other.observe(pl.DataFrame({"job": ["clown", "judge"]}))
+        >>> merged = FeatureBank.merge([one, other])
+        >>> merged.n_rows, merged.encoder.n_features, merged.count_rows(2)
+        (63, 4, 2)
+        """
+        bank = self.copy()
+        bank._check_apart()
+        bundle = bank._without_notes().to_bundle()
+        fork = Fork(hash_bundle(bundle), bank.encoder.n_features)
+        bank._state = bank._state._replace(fork=fork)
+        return bank
+
+    def _without_notes(self) -> FeatureBank:
+        bank = self.copy()
+        bank._state = bank._state._replace(fork=None)
+        return bank
+
+    @classmethod
+    def merge(cls, forks: Sequence[FeatureBank]) -> FeatureBank:
+        """One bank that has observed what all of these have, each since `fork`.
+
+        Parameters
+        ----------
+        forks
+            Forks of one bank, in the order in which their labels count.
+
+        Returns
+        -------
+            What one bank would be that had observed their rows one fork after the other: see `add`.
+            It keeps no notes.
+        """
+        if not forks or any(bank._state.fork is None for bank in forks):
+            raise InputError("merge takes banks that were forked (FeatureBank.fork, --part).")
+        first, *others = (bank.copy() for bank in forks)
+        own = first._state.fork
+        for number, bank in enumerate(others, 2):
+            fork = bank._state.fork
+            assert fork is not None
+            assert own is not None
+            if fork.base != own.base:
+                raise InputError(
+                    f"bank {number} was forked from another bank than the first: merge forks of "
+                    "one bank."
+                )
+            first._add_note(Note(fork.first, tuple(bank.encoder.growth(fork.first)), fork.calls))
+        return first._without_notes()
 
     def read_labels(self, y: Any, n_rows: int) -> NDArray[Any]:
         """Labels as `observe` takes them, of those that `fit` took; an unknown class is refused.
@@ -908,6 +1353,8 @@ class FeatureBank:
             "exclude": list(bank.exclude),
             "overrides": bank.overrides.to_json(),
             "max_new_features": bank.max_new_features,
+            "source": bank.source,
+            "half_life": bank.half_life,
         }
         if bank.evidence is not None:
             meta |= pooling_settings(bank.evidence)
@@ -931,10 +1378,14 @@ class FeatureBank:
         state = {"rows": now.rows.to_array(), "n_rows": n_rows, **now.model.state()}
         if now.newcomers is not None:
             state |= {"newcomers": now.newcomers.bits, "n_evicted": np.array([now.n_evicted])}
+        if self.half_life is not None:
+            state["n_counted"] = np.array([now.n_counted])
         if now.evidence is not None:
             state |= {f"evidence.{n}": array for n, array in now.evidence.to_arrays().items()}
         if now.mixture is not None:
             state |= {f"mixture.{n}": array for n, array in now.mixture.to_arrays().items()}
+        if now.fork is not None:
+            state |= {f"fork.{n}": array for n, array in now.fork.to_arrays().items()}
         return state
 
     @classmethod
@@ -942,15 +1393,48 @@ class FeatureBank:
         cls, bundle: Bundle, source: str = "bundle", *, trusted: bool = False
     ) -> FeatureBank:
         """The bank that `to_bundle` took apart; refuses parts that do not fit together."""
-        arguments, rows, n_rows = unpack(bundle, source, trusted)
+        arguments, rows, n_rows, fork = unpack(bundle, source, trusted)
         bank = cls(**arguments)
-        bank._state = bank._state._replace(rows=PagedArray(rows), n_rows=n_rows)
+        bank._state = bank._state._replace(rows=PagedArray(rows), n_rows=n_rows, fork=fork)
         if bank.max_new_features is not None:
             bits, n_evicted = (bundle.state[name] for name in ("newcomers", "n_evicted"))
             bank._state = bank._state._replace(
                 newcomers=Newcomers(bits), n_evicted=int(n_evicted[0])
             )
+        if bank.half_life is not None:
+            n_counted = int(bundle.state["n_counted"][0])
+            bank._state = bank._state._replace(n_counted=n_counted)
         return bank
+
+
+def _predict_part(bank: FeatureBank, new_features: Use, options: Options, part: Table) -> Floats:
+    return bank.predict(part, graph="state", new_features=new_features, **options)
+
+
+def _look_at_part(
+    bank: FeatureBank, grow: bool, options: Options, rows: Any
+) -> tuple[int, list[Growth], MultiHot, Floats]:
+    table, encoder, X = bank._encode(rows, grow, **options)
+    P0, _ = bank.model.predict_both(table, X, encoder.field_at)
+    first = bank.encoder.n_features
+    return first, encoder.growth(first), X, P0
+
+
+def _note_part(
+    bank: FeatureBank, seen: bool, options: Options, part: tuple[Table, Any, Any]
+) -> Note:
+    rows, y, weight = part
+    return bank.note(rows, y, seen=seen, weight=weight, **options)
+
+
+def _read_bounds(most: int | Mapping[str, int] | None) -> dict[str, int]:
+    """How many new features each field may have; "*" is all fields together."""
+    if not isinstance(most, Mapping):
+        return {} if most is None else {"*": check_integer("max_new_features", most, 0)}
+    for name in most:
+        if not isinstance(name, str):
+            raise InputError(f"max_new_features: the key {name!r} is not a field's name.")
+    return {n: check_integer(f"max_new_features[{n!r}]", m, 0) for n, m in most.items()}
 
 
 def _predict_again(

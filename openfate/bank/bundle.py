@@ -41,6 +41,7 @@ from safetensors import SafetensorError
 from openfate import __version__
 from openfate.bank.declared import check_fields, check_meta, check_state, check_weights
 from openfate.bank.network import Network, under
+from openfate.bank.notes import Counted, Fork
 from openfate.bank.parquet_footer import read_footer
 from openfate.bank.wrapped import Wrapped, revive
 from openfate.errors import DataFileError, InputError
@@ -298,6 +299,14 @@ def _holds(path: Path, sha256: str) -> bool:
     return _hash_file(path) == sha256
 
 
+def hash_bundle(bundle: Bundle) -> bytes:
+    """(32,) of what a bank has learned and knows."""
+    # WHY no wrapped model: the same one may be written in different bytes.
+    contents = _contents(replace(bundle, estimator=None, retrained=None))
+    told = "".join(f"{role} {_hash(content)}\n" for role, content in contents.items())
+    return hashlib.sha256(told.encode()).digest()
+
+
 def _hash(content: Iterable[bytes | memoryview]) -> str:
     found = hashlib.sha256()
     for piece in content:
@@ -433,13 +442,14 @@ _WRITTEN_BY_BUNDLE = {
     *("pooling", "batch_pooling", "mixture", "retrained"),
     *("task", "target_scale", "backbone", "extrapolator", "recompose", "centred"),
     *("n_observed", "numbers", "texts", "estimator_format", "max_new_features"),
+    *("source", "half_life"),
 }
 
 
 def unpack(
     bundle: Bundle, source: str, trusted: bool = False
-) -> tuple[dict[str, Any], NDArray[np.float64], int]:
-    """The arguments of a `FeatureBank`, the rows (D',) of each feature, and the number of rows.
+) -> tuple[dict[str, Any], NDArray[np.float64], int, Fork | None]:
+    """The arguments of a `FeatureBank`, the rows (D',) of each feature, how many, and its notes.
 
     Parameters
     ----------
@@ -473,10 +483,13 @@ def unpack(
             "exclude": tuple(meta["exclude"]),
             "overrides": overrides,
             "max_new_features": _bound_in(bundle),
+            "source": _source_in(bundle),
+            "half_life": _half_life_in(bundle),
             "meta": {k: v for k, v in meta.items() if k not in _WRITTEN_BY_BUNDLE},
         }
         rows = np.array(bundle.state["rows"], dtype=np.float64)
         n_rows = int(bundle.state["n_rows"][0])
+        fork = _fork_in(bundle, encoder, model)
     except (InputError, KeyError, TypeError, RuntimeError, ValueError, IndexError) as error:
         raise DataFileError(
             f"{source}: the parts of the bundle do not fit together ({error})."
@@ -490,7 +503,7 @@ def unpack(
             f"{source}: the vocabulary has {encoder.n_features} features, the weights "
             f"{model.n_observed} and the state {len(rows)}; it is damaged."
         )
-    return arguments, rows, n_rows
+    return arguments, rows, n_rows, fork
 
 
 def _sizes(encoder: Encoder, model: Model) -> dict[str, int]:
@@ -506,7 +519,35 @@ def _sizes(encoder: Encoder, model: Model) -> dict[str, int]:
     }
 
 
-def _bound_in(bundle: Bundle) -> int | None:
+def _fork_in(bundle: Bundle, encoder: Encoder, model: Model) -> Fork | None:
+    arrays = under(bundle.state, "fork.")
+    if not arrays:
+        return None
+    fork = Fork.from_arrays(arrays, model.task, model.n_observed, encoder.n_features)
+    sums = model.sums() if isinstance(model, Network) else []
+    for call in fork.calls:
+        if isinstance(call, Counted) and [more.messages.shape[1] for more in call.sums] != [
+            own.width for own in sums
+        ]:
+            raise InputError("the sums of notes are of another model")
+    return fork
+
+
+def _source_in(bundle: Bundle) -> str | None:
+    source, by_source = bundle.meta.get("source"), "evidence.source_key" in bundle.state
+    if "pooling" in bundle.meta and (source is not None) != by_source:
+        raise InputError("the evidence has sources, or its rows have; not both")
+    return source
+
+
+def _half_life_in(bundle: Bundle) -> int | None:
+    half_life = bundle.meta.get("half_life")
+    if half_life is not None and "n_counted" not in bundle.state:
+        raise InputError("there is a half-life, and no count of rows")
+    return half_life
+
+
+def _bound_in(bundle: Bundle) -> int | dict[str, int] | None:
     most = bundle.meta.get("max_new_features")
     if most is not None and not {"newcomers", "n_evicted"} <= bundle.state.keys():
         raise InputError("there is a bound on new features, and no state of it")

@@ -66,26 +66,34 @@ class Array:
 
 _NUMBER, _COUNT = "f8", Array("f8", ("M",), 0)
 _MEMBER = r"(?:retrained\.)?[0-9]+\."
+_NOTE = r"fork\.[0-9]+\."
 _STATE: dict[str, Array] = {
     "rows": Array("f8", ("N",), 0),
     "n_rows": Array("i8", ("1",), 0),
     "n_evicted": Array("i8", ("1",), 0),
+    "n_counted": Array("i8", ("1",), 0),
     "newcomers": Array("b1", ("2", "B")),
-    rf"{_MEMBER}counts": _COUNT,
-    rf"{_MEMBER}messages": Array("f8", ("M", "H"), -_LARGE_SUM, _LARGE_SUM),
-    r"evidence\.count": Array("f8", ("J",), 0),
-    r"evidence\.total": Array("f8", ("J", "C")),
-    r"evidence\.row_count": Array("f8", ("1",), 0),
-    r"evidence\.row_total": Array("f8", ("C",)),
-    r"evidence\.boxes": Array("f8", ("B", "C+1")),
-    r"evidence\.expected": Array("f8", ("B",), 0, 1),
-    r"evidence\.bounds": Array("f8", ("2",)),
-    r"evidence\.sample_key": Array("u8", ("S",), 0),
-    r"evidence\.sample_row_ptr": Array("i8", ("S+1",), 0),
-    r"evidence\.sample_ids": Array("i4", ("I",), 0),
-    r"evidence\.sample_votes": Array("f8", ("S", "C")),
-    r"evidence\.sample_values": Array("f4", ("I",), -1e9, 1e9),
-    r"evidence\.(?:labelled_\w+|outcome)": Array("f8", None),  # of format 1; nothing reads them
+    rf"(?:{_NOTE})?{_MEMBER}counts": _COUNT,
+    rf"(?:{_NOTE})?{_MEMBER}messages": Array("f8", ("M", "H"), -_LARGE_SUM, _LARGE_SUM),
+    rf"(?:{_NOTE})?evidence\.count": Array("f8", ("J",), 0),
+    rf"(?:{_NOTE})?evidence\.total": Array("f8", ("J", "C")),
+    rf"(?:{_NOTE})?evidence\.row_count": Array("f8", ("1",), 0),
+    rf"(?:{_NOTE})?evidence\.row_total": Array("f8", ("C",)),
+    rf"(?:{_NOTE})?evidence\.boxes": Array("f8", ("B", "C+1")),
+    rf"(?:{_NOTE})?evidence\.expected": Array("f8", ("B",), 0, 1),
+    rf"(?:{_NOTE})?evidence\.bounds": Array("f8", ("2",)),
+    rf"(?:{_NOTE})?evidence\.sample_key": Array("u8", ("S",), 0),
+    rf"(?:{_NOTE})?evidence\.sample_row_ptr": Array("i8", ("S+1",), 0),
+    rf"(?:{_NOTE})?evidence\.sample_ids": Array("i4", ("I",), 0),
+    rf"(?:{_NOTE})?evidence\.sample_votes": Array("f8", ("S", "C")),
+    rf"(?:{_NOTE})?evidence\.sample_values": Array("f4", ("I",), -1e9, 1e9),
+    rf"(?:{_NOTE})?evidence\.sample_voter": Array("u8", ("S",), 0),
+    rf"(?:{_NOTE})?evidence\.source_key": Array("u8", ("P",), 0),
+    rf"(?:{_NOTE})?evidence\.source_feature": Array("i4", ("P",), 0),
+    rf"(?:{_NOTE})?evidence\.source_sums": Array("f8", ("P", "C+1")),
+    rf"(?:{_NOTE})?evidence\.(?:labelled_\w+|outcome)": Array(
+        "f8", None
+    ),  # of format 1; nothing reads them
     r"mixture\.log_odds": Array("f8", ("G",)),
     r"mixture\.weights": Array("f8", ("G", "E"), 0, 1),
     r"mixture\.counts": Array("i8", ("2",), 0),
@@ -95,6 +103,7 @@ _STATE: dict[str, Array] = {
     r"mixture\.y": Array("f8 i8", None),
     r"mixture\.weight": Array("f8", ("N",), 0, 1),
     r"mixture\.counted": Array("b1", ("N",)),
+    r"mixture\.voter": Array("u8", ("N",), 0),
     r"mixture\.row_ptr": Array("i8", ("N+1",), 0),
     r"mixture\.ids": Array("i4", ("I",), 0),
     r"mixture\.n_features": Array("i8", ("1",), 0),
@@ -103,6 +112,17 @@ _STATE: dict[str, Array] = {
     r"mixture\.corrections\.W": Array("f8", ("R", "J", "Z")),
     r"mixture\.corrections\.side": Array("f8", ("R", "2")),
     r"mixture\.corrections\.bias": Array("f8", ("R", "Z")),
+    r"fork\.base": Array("u1", ("32",), 0),
+    r"fork\.first": Array("i8", ("1",), 0),
+    rf"{_NOTE}n_rows": Array("i8", ("1",), 0),
+    rf"{_NOTE}ids": Array("i4", ("I",), 0),
+    rf"{_NOTE}rows": Array("f8", ("I",), 0),
+    rf"{_NOTE}seen": Array("b1", ("1",)),
+    rf"{_NOTE}row_ptr": Array("i8", ("N+1",), 0),
+    rf"{_NOTE}values": Array("f4", ("I",), -1e9, 1e9),
+    rf"{_NOTE}(?:P0|again)": Array("f8", ("N", "C")),
+    rf"{_NOTE}y": Array("f8 i8", None),
+    rf"{_NOTE}weight": Array("f8", ("N",), 0, 1),
 }
 # A network's own shapes are its settings': torch compares them with every name.
 _WEIGHTS: dict[str, Array] = {
@@ -110,7 +130,9 @@ _WEIGHTS: dict[str, Array] = {
     rf"{_MEMBER}.*\.num_batches_tracked": Array("i8", None, 0),
     rf"{_MEMBER}.*": Array("f4 f8", None, -_LARGE_WEIGHT, _LARGE_WEIGHT),
 }
-_PROBABILITIES = ("evidence.sample_votes", "mixture.P0", "mixture.moved")
+_PROBABILITIES = re.compile(
+    rf"(?:{_NOTE})?evidence\.sample_votes|mixture\.(?:P0|moved)|{_NOTE}(?:P0|again)"
+)
 
 
 def check_weights(weights: Arrays) -> None:
@@ -137,11 +159,15 @@ def check_state(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:
     """
     _check(state, _STATE, sizes)
     if task != "regression":
-        for name in _PROBABILITIES:
-            if name in state and not _within(state[name], 0, 1 + 1e-6):
+        for name in filter(_PROBABILITIES.fullmatch, state):
+            if not _within(state[name], 0, 1 + 1e-6):
                 raise InputError(f"the array {name} holds what is no probability")
-    _check_evidence(state, task)
+    notes = {found[0] for name in state if (found := re.match(_NOTE, name))}
+    for prefix in ("", *sorted(notes)):
+        _check_evidence(state, task, prefix)
     _check_mixture(state, task, sizes)
+    for prefix in ("mixture.", *sorted(notes)):
+        _check_labels(state, task, sizes["C"], prefix)
 
 
 def _check(arrays: Arrays, declared: dict[str, Array], sizes: Mapping[str, int]) -> None:
@@ -155,11 +181,11 @@ def _check(arrays: Arrays, declared: dict[str, Array], sizes: Mapping[str, int])
             raise InputError(f"the array {name} {wrong}")
 
 
-def _check_evidence(state: Arrays, task: Task) -> None:
+def _check_evidence(state: Arrays, task: Task, prefix: str) -> None:
     """Refuse sums that no predictions have: means beyond what can be predicted."""
     most = _LARGE if task == "regression" else 1 + 1e-6
-    sums = {name: state.get(f"evidence.{name}") for name in ("count", "total", "boxes")}
-    rows = [state.get(f"evidence.{name}") for name in ("row_count", "row_total")]
+    sums = {name: state.get(f"{prefix}evidence.{name}") for name in ("count", "total", "boxes")}
+    rows = [state.get(f"{prefix}evidence.{name}") for name in ("row_count", "row_total")]
     parts = {
         "total": (sums["count"], sums["total"]),
         "row_total": rows,
@@ -172,7 +198,7 @@ def _check_evidence(state: Arrays, task: Task) -> None:
         with np.errstate(all="ignore"):
             told = np.where(counts > 0, np.abs(totals) / np.maximum(counts, 1e-300), 0)
         if not _within(told, 0, most) or (counts < 0).any():
-            raise InputError(f"the array evidence.{name} has means that nothing predicts")
+            raise InputError(f"the array {prefix}evidence.{name} has means that nothing predicts")
 
 
 def _check_mixture(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:
@@ -180,21 +206,26 @@ def _check_mixture(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:
         n_labels, due = state["mixture.counts"]
         if due <= n_labels:  # WHY: rows are cut at `due`, which never comes then
             raise InputError(f"the mixture has {n_labels} labels and is due at {due}")
-    if (y := state.get("mixture.y")) is not None:
-        n_rows, C = len(state.get("mixture.weight", ())), sizes["C"]
-        is_class = task in ("binary", "multiclass")
-        shape = (n_rows,) if is_class else (n_rows, C)
-        good = y.shape == shape and y.dtype == (np.int64 if is_class else np.float64)
-        if not good or not _within(y, *_range_of_labels(task, C)):
-            raise InputError(f"the labels of the mixture are {y.dtype} {y.shape}, of another task")
-        if (state["mixture.weight"] <= 0).any():
-            raise InputError("a labelled row has the weight 0")
     if "mixture.n_features" in state and state["mixture.n_features"][0] > sizes["K"]:
         raise InputError("labelled rows have features that the vocabulary has not")
     features = state.get("mixture.corrections.features")
     if features is not None and len(features):
         if (np.diff(features) <= 0).any() or features[-1] >= sizes["K"]:
             raise InputError("corrections are of features that the vocabulary has not")
+
+
+def _check_labels(state: Arrays, task: Task, n_outputs: int, prefix: str) -> None:
+    """Refuse labels of another task, and labelled rows that count for nothing."""
+    if (y := state.get(f"{prefix}y")) is None:
+        return
+    weight = state.get(f"{prefix}weight", np.empty(0))
+    is_class = task in ("binary", "multiclass")
+    shape = (len(weight),) if is_class else (len(weight), n_outputs)
+    good = y.shape == shape and y.dtype == (np.int64 if is_class else np.float64)
+    if not good or not _within(y, *_range_of_labels(task, n_outputs)):
+        raise InputError(f"the labels {prefix}y are {y.dtype} {y.shape}, of another task")
+    if (weight <= 0).any():
+        raise InputError(f"a labelled row of {prefix}weight has the weight 0")
 
 
 def _range_of_labels(task: Task, n_outputs: int) -> tuple[float, float]:
@@ -260,9 +291,13 @@ META = {
     "n_features_in": (Between(0, 2**31), None),
     "classes_dtype": (str, None),
     "n_rows": (int, None),
-    "max_new_features": (Between(0, 2**31), None),
+    "max_new_features": (Between(0, 2**31), {str: Between(0, 2**31)}, None),
+    "source": (str, None),
+    "half_life": (Between(1, 2**62), None),
+    "part": ([Between(1, 2**31), Between(1, 2**31)], None),
     "numeric": ("buckets", "value", "linear", "log", None),
     "metrics": ({str: _any_number}, None),
+    "leans": ({str: Between(0)}, None),
     "decision": ({"chosen": str, "reason": str}, None),
     "table": (
         {

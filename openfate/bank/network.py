@@ -16,7 +16,7 @@ import numpy as np
 import scipy.special
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from threadpoolctl import OpenBLASController, ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
 from openfate._lazy import ComputesOnce
@@ -26,6 +26,7 @@ from openfate.models import (
     ContextMap,
     Fields,
     GraphSAGE,
+    More,
     RunningFATE,
     StackedMLP,
     Sums,
@@ -64,7 +65,7 @@ class Network(ComputesOnce):
     @property
     def n_observed(self) -> int:
         """D."""
-        return len(self.members[0].W)
+        return self.members[0].W.size(0)  # WHY not len: torch asks around first
 
     @property
     def n_outputs(self) -> int:
@@ -95,7 +96,7 @@ class Network(ComputesOnce):
         elif X.n_rows == 1:  # WHY: a row has each feature once, and is all that a request waits for
             table = self._embeddings(X.ids, field_of, drop_new)
             z = table.sum(0) if X.values is None else X.values.astype(np.float64) @ table
-            logits = self._stacked.forward(z[None])
+            logits = np.asarray(self._stacked.forward(z[None]), np.float64)
         else:
             # WHY: blocks of rows have a thread each; products that start threads of their own, too
             # small for them, take ten times as long on a busy machine.
@@ -144,6 +145,25 @@ class Network(ComputesOnce):
         for member in self.members:
             member.add(parts, X.n_features, only)
 
+    def decay(self, factor: float) -> None:
+        """Let all rows so far count less for new features."""
+        for member in self.members if self.computes_new else ():
+            member.decay(factor)
+
+    def sums(self) -> list[Sums]:
+        """Those of each member; none where nothing would ask for them."""
+        return [member.sums for member in self.members] if self.computes_new else []
+
+    def hear(self, X: MultiHot) -> tuple[More, ...]:
+        """What rows would add to the sums of each member; it is not changed."""
+        parts = Touched.cut(X) if self.computes_new else []
+        return tuple(member.hear(parts) for member in self.members) if parts else ()
+
+    def merge(self, sums: Sequence[More], n_features: int) -> None:
+        """Add what `hear` gave, of this process or another."""
+        for member, more in zip(self.members, sums, strict=False):
+            member.merge(more, n_features)
+
     def ahead(self, X: MultiHot, only: NDArray[np.integer]) -> Network:
         """A network that has observed rows, for some features; it shares the rest with this one."""
         parts = Touched.cut(X)
@@ -154,6 +174,14 @@ class Network(ComputesOnce):
         if not self.computes_new:  # no sums that could go on
             return self
         return self._with([member.copy() for member in self.members])
+
+    def single(self) -> Network:
+        """The same, computing many rows in float32 where its members are stacked."""
+        other = copy.copy(self)
+        if self._stacked is not None:
+            stacked = StackedMLP([member.backbone for member in self.members], single=True)
+            vars(other)["_stacked"] = stacked
+        return other
 
     def select(self, kept: NDArray[np.integer]) -> Network:
         """A network that knows some features alone, ascending, numbered 0, 1, ... anew."""
@@ -231,6 +259,7 @@ class _OneThread:
         with self._lock:
             if not self._n_inside:
                 self._limit = _blas().limit(limits=1, user_api="blas")
+                _let_go()
             self._n_inside += 1
 
     def __exit__(self, *error: object) -> None:
@@ -238,6 +267,7 @@ class _OneThread:
             self._n_inside -= 1
             if not self._n_inside:
                 self._limit.restore_original_limits()
+                _let_go()
 
 
 _ONE_THREAD = _OneThread()
@@ -247,6 +277,14 @@ _ONE_THREAD = _OneThread()
 def _blas() -> ThreadpoolController:
     """The libraries behind numpy's products; they are looked for once."""
     return ThreadpoolController()
+
+
+def _let_go() -> None:
+    """Let other threads set limits too.
+
+    WHY: threadpoolctl 3.8 leaves them to the thread that set one first, and ignores the others'.
+    """
+    getattr(OpenBLASController, "clear_controlling_thread", bool)()
 
 
 def finish(logits: Tensor, task: Task, mean: float, deviation: float) -> Tensor:

@@ -160,6 +160,16 @@ class Wrapped:
     def observe(self, X: MultiHot, only: NDArray[np.integer] | None = None) -> None:
         """Nothing to learn: evidence is kept by the bank."""
 
+    def decay(self, factor: float) -> None:
+        """Nothing to forget."""
+
+    def hear(self, X: MultiHot) -> tuple[()]:
+        """Nothing: there are no sums."""
+        return ()
+
+    def merge(self, sums: Sequence[Any], n_features: int) -> None:
+        """Nothing to add to."""
+
     def ahead(self, X: MultiHot, only: NDArray[np.integer]) -> Wrapped:
         """Itself: it learns nothing from rows."""
         return self

@@ -1,6 +1,7 @@
 """The command line: commands are functions, flags are their arguments.
 
-    fit.py, predict.py, observe.py, evaluate.py, inspect.py, export.py, prepare.py, serve.py
+    fit.py, predict.py, observe.py, merge.py, evaluate.py, inspect.py, export.py, prepare.py,
+    serve.py
                     the commands
     command.py      what a function needs to be a command: --json, --config, Ctrl-C
     flags.py        what a parameter is as a flag
@@ -53,6 +54,7 @@ _COMMANDS = {
     "fit": "run it again to go on from there",
     "predict": "nothing was written",
     "observe": "the bundle is as it was",
+    "merge": "nothing was written",
     "evaluate": "nothing was changed",
     "inspect": None,
     "export": "nothing was written",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from openfate.bank import FeatureBank
+from openfate.cli.cluster_flags import Cluster, GpusPerWorker, Workers, on_cluster
 from openfate.cli.command import Answer, make_table
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Trusted, Where
-from openfate.cli.later_rows import LaterRows
+from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.errors import InputError
 from openfate.estimators import LESS_IS_BETTER, task_scores
+from openfate.executor import spread
 
 
 def evaluate(
@@ -28,6 +31,9 @@ def evaluate(
     graph: Graph = "auto",
     batch_rows: BatchRows = 65_536,
     trusted: Trusted = False,
+    cluster: Cluster = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
 ) -> Answer:
     """Score a bundle, new features used and dropped.
 
@@ -40,14 +46,16 @@ def evaluate(
     """
     bank = FeatureBank.load(bundle, trusted=trusted)
     later = LaterRows(bank, rows, batch_rows, where, null, exclude, target, "all")
-    ready = later.look_ahead(graph)
     used, dropped, truth, n_unknown = [], [], [], 0
-    for batch in later.batches("evaluating"):
-        y, known = batch.truth(bank)
-        n_unknown += int((~known).sum())
-        used.append(ready.predict(batch.rows, graph="state")[known])
-        dropped.append(bank.predict(batch.rows, graph="state", new_features="drop")[known])
-        truth.append(y[known])
+    with on_cluster(cluster, workers, gpus_per_worker):
+        ready = later.look_ahead(graph)
+        for outputs, without, y, unknown in spread(
+            partial(_predict, ready, bank), later.batches("evaluating")
+        ):
+            n_unknown += unknown
+            used.append(outputs)
+            dropped.append(without)
+            truth.append(y)
     if not sum(map(len, truth)):
         raise InputError(f"{rows}: no row has a target that the model knows.")
     assert later.labels is not None
@@ -66,6 +74,16 @@ def evaluate(
         },
     }
     return result, _describe(result)
+
+
+def _predict(
+    ready: FeatureBank, bank: FeatureBank, batch: LaterBatch
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], int]:
+    """Outputs with new features used and dropped, labels, and how many labels are not known."""
+    y, known = batch.truth(bank)
+    used = ready.predict(batch.rows, graph="state")[known]
+    dropped = bank.predict(batch.rows, graph="state", new_features="drop")[known]
+    return used, dropped, y[known], int((~known).sum())
 
 
 def _scores(bank: FeatureBank, outputs: NDArray[Any], y: NDArray[Any]) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ import polars as pl
 
 from openfate import __version__
 from openfate.bank import FeatureBank, check_free, describe
+from openfate.cli.cluster_flags import Cluster, GpusPerWorker, Workers, on_cluster
 from openfate.cli.command import Answer, check_out
 from openfate.cli.flags import Null, RowsPath, Where
 from openfate.cli.target_flag import (
@@ -46,6 +47,9 @@ def fit(
     hashed: tuple[str, ...] = (),
     seed: int = 0,
     overwrite: bool = False,
+    cluster: Cluster = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
     **settings: Any,
 ) -> Answer:
     """Fit a model on a table of any size and write it as a bundle.
@@ -92,7 +96,10 @@ def fit(
     file.check_columns(settings["exclude"], "--exclude", later)
     file.check_columns(hashed, "--hashed")
     file.check_columns(not_yet, "--not-yet")
-    exclude = tuple(dict.fromkeys([*settings["exclude"], *preset.exclude, *labels.columns]))
+    source = [] if settings["source"] is None else [settings["source"]]
+    exclude = tuple(
+        dict.fromkeys([*settings["exclude"], *preset.exclude, *labels.columns, *source])
+    )
     fields = _fields(kinds or {}, hashed, settings["numeric"], settings["strategy"])
     told = {field.name for field in fields}
     if settings["time"] in not_yet:
@@ -112,7 +119,7 @@ def fit(
     make = FATERegressor if task == "regression" else FATEClassifier
     known = inspect.signature(make).parameters
     estimator = make(**{name: value for name, value in settings.items() if name in known})
-    with work:
+    with work, on_cluster(cluster, workers, gpus_per_worker):
         estimator.fit(rows, labels.texts if len(labels.texts) > 1 else labels.texts[0])
         estimator.bank_.exclude = exclude
         estimator.bank_.meta["table"] = {  # for `openfate.cli.later_rows`

@@ -5,7 +5,7 @@
     Literal["a", "b"]           --name a|b
     tuple[T, ...], Sequence[T]  --names A,B of str, int or float; or a word of a Literal beside it
     list[T]                     --name A --name B
-    Mapping[str, T]             --names A=1,B=2, repeatable; with str: a WORD for all others too
+    Mapping[str, T]             --names A=1,B=2, repeatable; with T: a WORD for all others too
 
 ``T | None`` is as T.  A positional parameter without a default, or with None for one, is an
 argument without a flag.
@@ -80,7 +80,7 @@ def make_flag(parameter: Parameter) -> Flag:
     shown = default
     if isinstance(default, tuple):
         shown = ",".join(map(str, default)) or None
-    elif get_origin(hint) is list and default is not None:
+    elif get_origin(hint) is list and default is not None and default is not REQUIRED:
         shown = [default]
     about: Any
     if parameter.positional and (default is REQUIRED or default is None):
@@ -106,9 +106,11 @@ def _kind(flag: str, parameter: Parameter) -> tuple[Any, str | None, Callable[[A
     kinds = {get_origin(member) or member: member for member in members}
     choices = get_args(kinds.get(Literal, str))
     if mapping := kinds.get(Mapping):
-        item, takes_word = get_args(mapping)[1], str in kinds
+        item = get_args(mapping)[1]
+        takes_word = str in kinds or item in kinds
         metavar = "WORD|NAME=WORD,..." if takes_word else "NAME=WORD,..."
-        return list[str], metavar, lambda texts: _mapping(flag, texts, item, takes_word)
+        of_all = item if item in kinds else str  # a word alone: max_new_features=9, or "balanced"
+        return list[str], metavar, lambda texts: _mapping(flag, texts, item, takes_word, of_all)
     if sequence := kinds.get(Sequence) or kinds.get(tuple):
         item = get_args(sequence)[0]
         return str, "A,B", lambda text: text if text in choices else _list(flag, text, item)
@@ -150,20 +152,19 @@ def _list(flag: str, text: str, item: Any) -> tuple[Any, ...]:
         ) from None
 
 
-def _mapping(flag: str, texts: list[str], item: Any, words: bool) -> Any:
+def _mapping(flag: str, texts: list[str], item: Any, words: bool, of_all: Any) -> Any:
     """NAME=WORD,NAME=WORD as a dict; one WORD for all others as its "*", or alone as it is."""
     parts = [part for text in texts for part in names_in(text)]
     plain = [part for part in parts if "=" not in part]
     if len(plain) > words or any(part.startswith("=") for part in parts):
         first = "one word for all others, or " * words
         raise InputError(f"{flag} {','.join(parts)}: give {first}NAME=WORD, several with commas.")
-    if parts == plain:
-        return plain[0] if plain else {}
-    found = {"*": plain[0]} if plain else {}
+    found = {}
     for part in parts:
         name, equals, word = part.rpartition("=")
         try:
-            found |= {name.strip(): item(word.strip())} if equals else {}
+            read = item if equals else of_all
+            found[name.strip() if equals else "*"] = read(word.strip())
         except ValueError:
             raise InputError(f"{flag} {part}: not {_NUMBERS[item][0]}.") from None
-    return found
+    return found["*"] if parts == plain and plain else found

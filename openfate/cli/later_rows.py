@@ -71,6 +71,9 @@ class LaterRows:
     labelled
         "none": labels are not read, unless `target` names them; "some": rows may have one; "all":
         rows without one are left out, and counted in `n_unlabelled`.
+    part
+        Which of so many parts of the rows, in their order, to read; what the columns are is told by
+        the whole file all the same.
     """
 
     bank: FeatureBank
@@ -82,6 +85,7 @@ class LaterRows:
     target: str | None = None
     labelled: Literal["none", "some", "all"] = "none"
     keep: Sequence[str] = ()
+    part: tuple[int, int] = (1, 1)
     n_unlabelled: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +97,8 @@ class LaterRows:
         self.file.check_columns(self.keep, "--keep")
         self.file.check_columns(self.exclude, "--exclude")
         self._label_columns = () if self.labels is None else self.labels.columns
-        unused = {*self.bank.exclude, *self.exclude, *self._label_columns}
+        # The column that names the source of rows is no feature, and `observe` reads it.
+        unused = {*self.bank.exclude, *self.exclude, *self._label_columns} - {self.bank.source}
         self.columns = [name for name in self.file.types if name not in unused]
         if not self.columns:
             raise InputError(f"{self.path}: it has no column that the model may use.")
@@ -102,7 +107,9 @@ class LaterRows:
         self.new_columns = [
             name
             for name in self.columns
-            if name not in schema and self.bank.policies.of("new_columns", name) != "ignore"
+            if name not in schema
+            and name != self.bank.source
+            and self.bank.policies.of("new_columns", name) != "ignore"
         ]
 
     def _read_target(self, remembered: list[str] | None) -> Target | None:
@@ -120,8 +127,14 @@ class LaterRows:
     def _batches(self) -> Iterator[LaterBatch]:
         wanted = list(dict.fromkeys([*self.columns, *self._label_columns, *self.keep]))
         self.n_unlabelled = n_found = 0
+        first, last = (
+            self.file.n_rows * at // self.part[1] for at in (self.part[0] - 1, self.part[0])
+        )
         for numbers, rows in self.file.numbered(self.batch_rows, self.where, wanted):
             n_found += len(rows)
+            if numbers[0] <= first or numbers[-1] > last:
+                inside = (numbers > first) & (numbers <= last)
+                numbers, rows = numbers[inside], rows.filter(inside)
             labels = None if self.labels is None else self.labels.of(rows)
             used = rows if wanted == self.columns else rows.select(self.columns)
             batch = LaterBatch(used, numbers, rows.select(self.keep), labels)

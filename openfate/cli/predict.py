@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from openfate.bank import FeatureBank
+from openfate.cli.cluster_flags import Cluster, GpusPerWorker, Workers, on_cluster
 from openfate.cli.command import Answer, check_out
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Trusted, Where
 from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.cli.target_flag import class_text
 from openfate.errors import DataFileError, InputError
+from openfate.executor import spread
 from openfate.files import writing
 
 
@@ -31,6 +34,9 @@ def predict(
     keep: tuple[str, ...] = (),
     batch_rows: BatchRows = 65_536,
     trusted: Trusted = False,
+    cluster: Cluster = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
 ) -> Answer:
     """Predict rows, using what is new in them.
 
@@ -47,8 +53,9 @@ def predict(
     bank = FeatureBank.load(bundle, trusted=trusted)
     later = LaterRows(bank, rows, batch_rows, where, null, exclude, keep=keep)
     _check_kept(out, {name: later.file.types[name] for name in keep})
-    ready = later.look_ahead(graph)
-    n_rows = _write((_predict(ready, batch) for batch in later.batches("predicting")), out)
+    with on_cluster(cluster, workers, gpus_per_worker):
+        ready = later.look_ahead(graph)
+        n_rows = _write(spread(partial(_predict, ready), later.batches("predicting")), out)
     result = {
         "rows": n_rows,
         "new_columns": later.new_columns,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from openfate.cli.cluster_flags import Cluster, GpusPerWorker, Workers, on_cluster
 from openfate.cli.command import Answer, make_progress
 from openfate.table import Log, PreparedData, TextFile, open_log
 from openfate.table import prepare as prepare_log
@@ -24,6 +25,9 @@ def prepare(
     out: Path,
     format: Literal["criteo", "avazu", "csv"],
     measure: bool = False,
+    cluster: Cluster = None,
+    workers: Workers = None,
+    gpus_per_worker: GpusPerWorker = 0,
     **settings: Any,
 ) -> Answer:
     """Raw click logs to shards of feature ids, out of core; goes on after an interruption.
@@ -43,7 +47,7 @@ def prepare(
     """
     resumed = (out / ".work" / "plan.json").exists()
     start, cpu_start = perf_counter(), process_time()
-    with make_progress() as progress:
+    with on_cluster(cluster, workers, gpus_per_worker), make_progress() as progress:
         task = progress.add_task("reading", total=None)
 
         def show(stage: str, done: int, total: int | None) -> None:

@@ -20,6 +20,7 @@ from openfate.table import (
     Rows,
     Table,
     cut_table,
+    read_ahead,
     read_labels,
     read_table,
     rebatch,
@@ -130,7 +131,9 @@ class _Batches:
     columns: Sequence[str]
 
     def __iter__(self) -> Iterator[Any]:
-        return rebatch(self.rows.batches(PART_ROWS, columns=self.columns), PART_ROWS)
+        # WHY: the next one is read while this one is worked on.
+        batches = self.rows.batches(PART_ROWS, columns=self.columns)
+        return read_ahead(rebatch(batches, PART_ROWS), 1)
 
 
 def read_rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,9 @@ from openfate.table import (
 
 _NO_ROWS = Table(0, {})
 _SOME = 20_000  # rows at most, that tell how often a network meets rows that are alike
+# A model leans on a column without which the probabilities of training rows move by so much, or
+# numbers by so much of their spread; how many rows tell, and of how many columns.
+_LEANS, _LEAN_ROWS, _MOST_LEANS = 0.1, 128, 64
 _FIRST_RETRAINED, _FIRST_SLOW = 16, 64  # labels, before which training again would be as before
 
 
@@ -64,7 +67,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose `fit` makes a `FeatureBank`.
 
     A subclass has the parameters `schema`, `exclude`, `hidden_share`, `random_state`,
-    `new_columns`, `new_values` and `missing_columns`, a `_read_target` and a `fit`.
+    `new_columns`, `new_values`, `missing_columns`, `max_new_features`, `source` and `half_life`, a
+    `_read_target` and a `fit`.
     """
 
     bank_: FeatureBank
@@ -152,7 +156,10 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             step = 1 + X.n_rows // _SOME
             some = X if table.n_rows else X.select_rows(np.arange(0, X.n_rows, step))
             P0, _ = model.predict_both(table, some, encoder.field_at)
-            evidence = LiveEvidence(model.n_outputs, task, usage.state, usage.batch, P0)
+            evidence = LiveEvidence(
+                *(model.n_outputs, task, usage.state, usage.batch, P0),
+                by_source=self.source is not None,
+            )
             numbers = target.outcomes if task == "regression" else np.array([0.0, 1.0])
             bounds = float(numbers.min()), float(numbers.max())
             trusts = usage.trusts_evidence
@@ -168,6 +175,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             exclude=(*self._excluded, *self._target_name),
             overrides=self._overrides,
             max_new_features=self.max_new_features,
+            source=self.source,
+            half_life=self.half_life,
         )
         # WHY: training rows, in which nothing is new, are no evidence: a feature's rows are
         # compared with the mean of the rows it came with, as in the probe; a mean of other rows,
@@ -175,6 +184,29 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         self.bank_.count(X)
         if said := tell_names(self.bank_.find_row_names()):
             warnings.warn(said, OpenWorldWarning, stacklevel=4)
+
+    def _note_leans(self, frame: Any) -> None:
+        """Let the bank know the columns without which predictions of training rows move far."""
+        rows, fields = nw.from_native(frame, eager_only=True), self.bank_.encoder.fields
+        # WHY: an array's columns cannot be missing, and one of very many carries little.
+        if not hasattr(self, "feature_names_in_") or not 1 < len(fields) <= _MOST_LEANS:
+            return
+        some = rows[:: 1 + len(rows) // _LEAN_ROWS]
+        before = self.bank_.predict(some.to_native(), new_features="drop")
+        unit = 1.0
+        if self.bank_.task == "regression":
+            unit = float(before.std()) or 1.0
+        elif self.bank_.task != "multilabel":
+            unit = 2 / before.shape[1]  # probabilities of classes move up and down alike
+        leans = {}
+        for name in fields:
+            # A wrapped model that cannot do without a column says so itself.
+            with suppress(InputError):
+                after = self.bank_.predict(some.drop(name).to_native(), new_features="drop")
+                moved = float(np.abs(after - before).mean()) / unit
+                if moved >= _LEANS:
+                    leans[name] = round(moved, 3)
+        self.bank_.meta["leans"] = leans
 
     def _expect_share(self, encoder: Encoder, unlabelled: Table | None) -> float | None:
         """The share of cells that will be new: the parameter, or what unlabelled rows tell."""
@@ -202,7 +234,11 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         name = self.exclude
         if isinstance(name, str):
             raise InputError(f"exclude={name!r} is a string: give a list of columns, [{name!r}].")
-        return tuple(name)
+        if self.source is None:
+            return tuple(name)
+        if not isinstance(self.source, str):
+            raise InputError(f"source={self.source!r}: give the name of a column.")
+        return tuple(dict.fromkeys((*name, self.source)))
 
     def _draw_seed(self) -> int:
         """Draw a seed from what scikit-learn takes: None, an integer or a generator."""

@@ -27,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, Self, cast
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
@@ -186,6 +187,7 @@ class FATEEstimator(BankEstimator):
             # WHY: what only validation rows have is new to the networks: extrapolated.
             self._set_bank(X, target, encoded.grown, network, usage)
             self._remember(rows, parts[1], decision)
+            self._note_leans(pl.DataFrame(dict(head.columns)))
             return self
 
     def _read_data(self, X: Any, y: Any, unlabelled: Any) -> tuple[TrainingData, Table | None]:
@@ -206,7 +208,9 @@ class FATEEstimator(BankEstimator):
         self.n_features_in_ = len(columns)
         self._target_name = tuple(name for name in names if name not in self._excluded)
         later = None if unlabelled is None else self._read(unlabelled)
-        return TrainingData(frames, columns, target, times, rows.identity), later
+        # WHY: of a query it takes a pass over its rows, and only a folder that stays asks for it.
+        identity = None if self.cache is None else rows.identity
+        return TrainingData(frames, columns, target, times, identity), later
 
     def _encode(
         self,
@@ -361,9 +365,8 @@ class FATEEstimator(BankEstimator):
         """Keep rows in memory for training again, validation rows, and what a bundle tells."""
         is_on_disk = isinstance(rows.X, DiskRows)  # where they may not stay
         self._training = None if is_on_disk else rows
-        spared = rows.select(validation)
-        metrics = self._measure(spared)
-        self._validation = spared.sample(_KEPT_VALIDATION, np.random.default_rng(0))
+        kept = rows.select(validation).sample(_KEPT_VALIDATION, np.random.default_rng(0))
+        metrics, self._validation = self._measure(kept), kept
         self._describe(
             decision,
             params=self._plain_params(),
@@ -460,6 +463,8 @@ class FATEEstimator(BankEstimator):
         for name in ("new_columns", "new_values", "missing_columns"):
             word = params[name]
             params[name] = word if isinstance(word, str) else dict(word)
+        if isinstance(self.max_new_features, Mapping):
+            params["max_new_features"] = dict(self.max_new_features)
         by_class = params.get("class_weight")
         if isinstance(by_class, Mapping):  # as pairs: classes need not be text, as JSON's names are
             known = [c for c in self.bank_.classes if c in by_class]
@@ -560,7 +565,8 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         they would take more they lie on disk, and a fit holds little more than a batch of them.
     cache
         A folder for rows that are read in batches.  What is finished there survives a kill: the
-        same fit goes on from it, exactly.  None: a temporary one.
+        same fit goes on from it, exactly, and one with other settings takes the encoded rows.
+        Files are known by size and time, a query by a hash of its rows.  None: a temporary one.
     class_weight
         "balanced", or a weight for each class.
     mixed_precision
@@ -577,7 +583,14 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         "ignore", "warn" or "error", for all or by column.
     max_new_features
         How many new features `observe` keeps at most: those with labels, then those with the most
-        rows.  None: all.  See `FeatureBank`.
+        rows.  None: all.  A number for all fields together, or by field ("*" is all together).  See
+        `FeatureBank`.
+    source
+        A column that names who sent a row, as a customer or a device: never a feature.  One source
+        counts for a new feature as three rows at most, whatever it sends; rows to observe should
+        have it, those without are one source together.
+    half_life
+        Rows after which a row that was observed counts half for what is new.  None: for ever.
     callback
         Called with a `Step` after each epoch.
     tensorboard
@@ -654,7 +667,9 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
-        max_new_features: int | None = None,
+        max_new_features: int | Mapping[str, int] | None = None,
+        source: str | None = None,
+        half_life: int | None = None,
         callback: Callable[[Step], None] | None = None,
         tensorboard: str | Path | None = None,
         progress: bool = False,
@@ -696,7 +711,7 @@ class FATERegressor(BankRegressor, FATEEstimator):
 batch_size, patience, validation_share, dropout, n_members, weight_decay, n_folds, drop_edge, \
 lr_extrapolator, novelty, n_draws, hidden_share, min_count, time, memory_limit, cache, \
 mixed_precision, device, random_state, new_columns, new_values, missing_columns, \
-max_new_features, callback, tensorboard, progress
+max_new_features, source, half_life, callback, tensorboard, progress
         See `FATEClassifier`.
     loss
         "squared_error" (predicts means) or "absolute_error" (medians).
@@ -748,7 +763,9 @@ max_new_features, callback, tensorboard, progress
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
-        max_new_features: int | None = None,
+        max_new_features: int | Mapping[str, int] | None = None,
+        source: str | None = None,
+        half_life: int | None = None,
         callback: Callable[[Step], None] | None = None,
         tensorboard: str | Path | None = None,
         progress: bool = False,

@@ -59,7 +59,7 @@ def shares_to_hide(expected: float | None, n_draws: int, *, also_half: bool) -> 
     Examples
     --------
     >>> shares_to_hide(0.4, 4, also_half=True), shares_to_hide(None, 3, also_half=True)
-    ((0.4, 0.4, 0.2, 0.2), (0.35, 0.5, 0.65))
+    ((0.4, 0.4, 0.2, 0.2), (0.4, 0.5, 0.6))
     """
     if expected is not None and not 0 <= expected <= 1:
         raise InputError(f"hidden_share={expected!r}: choose a share from 0 to 1, or None.")

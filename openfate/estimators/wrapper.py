@@ -8,7 +8,7 @@ some columns (or values) are overwritten, so that they tell nothing, and a clone
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import narwhals as nw
@@ -69,7 +69,9 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         new_columns: Policy = "extrapolate",
         new_values: Policy = "extrapolate",
         missing_columns: Policy = "ignore",
-        max_new_features: int | None = None,
+        max_new_features: int | Mapping[str, int] | None = None,
+        source: str | None = None,
+        half_life: int | None = None,
     ) -> None:
         self._store(locals())
 
@@ -127,6 +129,8 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             self._set_bank(encoded, target, encoder, model, usage, known)
             self._training = kept_rows(known), encoded, y, sample_weight
             self._describe(decision, columns=columns, n_rows=table.n_rows, numeric=self._numeric)
+            if columns:
+                self._note_leans(known.native)
             return self
 
     def _base(self) -> Any:
@@ -299,6 +303,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         model, policies = bank.model.estimator, bank.policies.to_dict()
         wrapper = cls(model, prefit=True, schema=bank.overrides, exclude=bank.exclude, **policies)
         wrapper.max_new_features = bank.max_new_features
+        wrapper.source, wrapper.half_life = bank.source, bank.half_life
         wrapper.estimator_ = model
         return wrapper._restore(bank)
 
@@ -319,7 +324,8 @@ class OpenWorldClassifier(BankClassifier, OpenWorldEstimator):
     prefit
         Whether `estimator` is fitted already.  Give `fit` validation rows then, which are probed
         with clones of it; values that only its training rows had count as new.
-    schema, exclude, random_state, new_columns, new_values, missing_columns, max_new_features
+    schema, exclude, random_state, new_columns, new_values, missing_columns, max_new_features, \
+source, half_life
         See `FATEClassifier`.
     novelty
         What the probe expects to appear: whole "columns", new "values" of known ones, or "both".

@@ -12,7 +12,7 @@ from openfate.models.interactions import (
     make_backbone,
     with_fields,
 )
-from openfate.models.running import ContextMap, Fields, RunningFATE, Sums, Touched
+from openfate.models.running import ContextMap, Fields, More, RunningFATE, Sums, Touched
 from openfate.models.stacked import StackedMLP, stack_embeddings
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "GraphSAGE",
     "Linear",
     "Members",
+    "More",
     "Pool",
     "RunningFATE",
     "StackedMLP",

@@ -196,7 +196,7 @@ class MLP(Backbone):
                 break
             if self.norms:
                 h = self.norms[index](h[None])[0]
-            h = h.relu()
+            h = h.relu() if torch.is_grad_enabled() else h.relu_()
             if self.training and self.dropout:
                 h, scale = drop(h, self.dropout), 1 / (1 - self.dropout)
         return h

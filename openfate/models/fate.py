@@ -82,7 +82,10 @@ class FATE(nn.Module):
             )
         bound = (6 / ((init_features or n_features) + width)) ** 0.5
         start = torch.empty(n_features, width).uniform_(-bound, bound)
-        self.W = nn.Parameter(torch.cat([start, start.new_zeros(n_features, backbone.n_own)], 1))
+        # WHY not `cat`: on the device "meta", where bundles are read, it imports torch's compiler.
+        W = torch.zeros(n_features, width + backbone.n_own)
+        W[:, :width] = start
+        self.W = nn.Parameter(W)
         self.backbone = backbone
         self.extrapolator = extrapolator
         self.recompose, self.centred = recompose, centred

@@ -42,6 +42,7 @@ from openfate.models.fate import FATE
 from openfate.table import MultiHot
 
 _CHUNK = 1 << 16  # rows at a time: bounds the memory of messages
+_PREDICTED = 1 << 13
 
 
 class Fields(Protocol):
@@ -99,6 +100,12 @@ class Sums:
         both[places, 0] += more.counts
         both[places, 1:] += more.messages
         return later
+
+    def scale(self, first: int, factor: float) -> Sums:
+        """The sums of which those of features from `first` on are multiplied by a factor."""
+        both = self._both.to_array()
+        both[first:] *= factor
+        return Sums(both[:, 0], both[:, 1:])
 
     def at(self, ids: NDArray[np.int32]) -> tuple[Floats, Floats]:
         """Counts and messages of some features; of no rows for ids that are not known."""
@@ -230,7 +237,10 @@ class RunningFATE:
         self, parts: Sequence[Touched], n_features: int, only: NDArray[np.integer] | None = None
     ) -> None:
         """As `observe`, of rows that several models are to observe."""
-        more = self._hear(parts, only)
+        self.merge(self.hear(parts, only), n_features)
+
+    def merge(self, more: More, n_features: int) -> None:
+        """Add what rows, of this process or another, add to the sums: see `hear`."""
         later = copy.copy(self)
         later.sums = self.sums.plus(more, n_features)
         new = more.ids[more.ids >= self.n_observed]
@@ -242,7 +252,7 @@ class RunningFATE:
 
         It costs as much as the rows have cells, whatever the number of known features.
         """
-        other, more = copy.copy(self), self._hear(parts, only)
+        other, more = copy.copy(self), self.hear(parts, only)
         other._more = more
         new = more.ids[more.ids >= self.n_observed]
         other._move_common(self._common_of(new), other._common_of(new))
@@ -258,12 +268,19 @@ class RunningFATE:
             other._common = other._common_of(new)
         return other
 
+    def decay(self, factor: float) -> None:
+        """Let all rows so far count less for new features."""
+        later = copy.copy(self)
+        later.sums = self.sums.scale(self.n_observed, factor)
+        new = np.arange(self.n_observed, later.sums.n_features, dtype=np.int32)
+        self.sums, self._common = later.sums, later._common_of(new)
+
     def copy(self) -> RunningFATE:
         """A copy that goes on by itself, with the same network; sums are replaced, not changed."""
         return copy.copy(self)
 
     @torch.no_grad()
-    def _hear(self, parts: Sequence[Touched], only: NDArray[np.integer] | None) -> More:
+    def hear(self, parts: Sequence[Touched], only: NDArray[np.integer] | None = None) -> More:
         """What rows add to the sums of features, of all or of those whose ids `only` has."""
         H = self.sums.width
         found = []
@@ -377,13 +394,15 @@ class RunningFATE:
         drop_new: bool = False,
     ) -> NDArray[np.float64]:
         """What the backbone says of rows, from the sums alone: (N, C)."""
-        parts = [self._logits(chunk, field_of, drop_new) for chunk in _cut_rows(X)]
+        # WHY fewer rows at a time: what the layers of a network hand on stays in a cache.
+        cut = _cut_rows(X, _PREDICTED)
+        parts = [self._logits(chunk, field_of, drop_new) for chunk in cut]
         return np.concatenate([np.empty((0, self.backbone.n_outputs)), *parts])
 
     def _logits(self, X: MultiHot, field_of: Fields | None, drop_new: bool) -> NDArray[np.float64]:
         local, ids = X.touched_features()
         W_hat = self.embeddings(ids, field_of, drop_new)
-        graph = Bipartite.from_multihot(local, self.W.device)
+        graph = Bipartite.to_rows(local, self.W.device)
         if field_of is not None:
             graph = graph.with_fields(torch.from_numpy(field_of[ids]).to(self.W.device))
         own = self._own(ids) if self.backbone.reads_own else None
@@ -487,10 +506,6 @@ class ContextMap(nn.Module):
         return {"name": "context", "prior_rows": self.prior_rows, "scale": self.scale}
 
 
-def _cut_rows(X: MultiHot) -> Iterator[MultiHot]:
+def _cut_rows(X: MultiHot, n_rows: int = _CHUNK) -> Iterator[MultiHot]:
     """The rows in parts that messages of fit into memory."""
-    if X.n_rows <= _CHUNK:
-        yield X
-        return
-    for start in range(0, X.n_rows, _CHUNK):
-        yield X.cut(start, min(start + _CHUNK, X.n_rows))
+    yield from [X] if X.n_rows <= n_rows else X.parts(n_rows)

@@ -31,7 +31,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,11 +39,15 @@ from numpy.typing import ArrayLike, NDArray
 from openfate._lazy import ComputesOnce
 from openfate.errors import InputError
 from openfate.growing import PagedArray
+from openfate.openworld.sources import Sources
 from openfate.table import MultiHot, mix_bits
 
 Floats = NDArray[np.float64]
 # (n,) ids -> (n,) what stands for each feature, whatever id it was given: see `Sample`.
 Names = Callable[[NDArray[np.int32]], NDArray[np.uint64]]
+Voters = NDArray[
+    np.uint64
+]  # (N,) who votes: a hash of a row's source, or of what it is predicted as
 # What a model predicts: probabilities of classes, (N, 2) for two of them; the probability of each
 # label; numbers.
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
@@ -51,13 +55,19 @@ Task = Literal["binary", "multiclass", "multilabel", "regression"]
 SAMPLE = 2000  # rows; what is measured on them is one number, and more rows do not change it
 _ARRAYS = ("count", "total", "row_count", "row_total")
 _BOXES = 4096  # into which voters are hashed
-# What a box may count for: some rows, and a multiple of its share of the training rows.
-_FREE_ROWS, _TIMES = 1.0, 3.0
+# What a box may count for: some rows, and a multiple of its share of the training rows.  WHY two
+# rows: of a few hundred some share a box by chance, and to weigh them less moves the mean.
+_FREE_ROWS, _TIMES = 2.0, 3.0
 _ROUNDS = 50  # in which that is found
 TINY = 1e-12  # a probability below it counts as this much, so that every logarithm is finite
 # Strengths that `reference_strength` tries: 0, then 1/32 .. 4 in steps of a sixth of an octave.
 _GRID = np.concatenate([[0.0], 2.0 ** np.arange(-5, 2.001, 1 / 6)])
 _MOST_ROWS = 5000  # WHY: the reference strength is one number; more rows do not change it
+
+
+def by_id(ids: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """`Names` of features whose ids never change: those of training."""
+    return ids.astype(np.uint64)
 
 
 class Evidence:
@@ -73,11 +83,15 @@ class Evidence:
     training
         (T, C) predictions of training rows, which tell how often a voter is met, and between
         what votes lie that are numbers; None: every row counts in full for the mean.
+    by_source
+        Whether rows name their source, which then is who votes: it counts for a feature as three
+        rows at most (`sources`), and for the mean as the average source.
 
     Notes
     -----
-    State of a feature: n and the sum of P0 over all its rows.  All sums are linear in the rows, so
-    any order of `add`, `remove`, `merge` and `decay` gives the same state.
+    State of a feature: n and the sum of P0 over all its rows.  All sums are linear in the rows (by
+    source those behind what counts are), so any order of `add`, `remove` and `merge` gives the
+    same state.
 
     The mean pi is subtracted once for each new feature of a row, so that a small error of it is a
     large one of the evidence; and whoever sends one row again and again moves it.  So rows are
@@ -94,7 +108,12 @@ class Evidence:
     """
 
     def __init__(
-        self, n_outputs: int, task: Task = "multiclass", training: Floats | None = None
+        self,
+        n_outputs: int,
+        task: Task = "multiclass",
+        training: Floats | None = None,
+        *,
+        by_source: bool = False,
     ) -> None:
         if task not in get_args(Task):
             raise InputError(f"task={task!r} is unknown: choose one of {get_args(Task)}.")
@@ -104,10 +123,12 @@ class Evidence:
         self.n_outputs = n_outputs
         self.task: Task = task
         self._sums = PagedArray(np.zeros((0, 1 + n_outputs)))  # (J, 1 + C) rows, then sums of P0
-        self.expected = np.ones(1)  # (B,) the share of rows that each box has in training
+        self.sources = Sources() if by_source else None  # what is behind those sums
+        # (B,) the share of rows that each box has in training; not used where rows have a source.
+        self.expected = np.full(_BOXES, 1 / _BOXES) if by_source else np.ones(1)
         self.bounds: Floats | None = None  # (2,) of votes that are numbers
         if training is not None and len(training):
-            often = np.bincount(_box_of(training, task, _BOXES), minlength=_BOXES)
+            often = np.bincount(_box_of(hash_votes(training, task), _BOXES), minlength=_BOXES)
             # WHY less one: a row that is met once is no voter that comes often.
             self.expected = np.maximum((often - 1) / len(training), 1 / _BOXES)
             if task == "regression":
@@ -132,9 +153,17 @@ class Evidence:
         """(J, C) the sum of P0 over them."""
         return self._sums.to_array()[:, 1:]
 
-    def vote_weights(self, P0: Floats) -> Floats:
-        """(N,) how much rows of these predictions (N, C) count for the mean."""
-        return self.weights[_box_of(P0, self.task, len(self.boxes))]
+    def vote_weights(self, voter: Voters) -> Floats:
+        """(N,) how much rows of these voters count for the mean."""
+        return self.weights[_box_of(voter, len(self.boxes))]
+
+    def weigh_boxes(self, boxes: Floats) -> tuple[Floats, Floats]:
+        """The mean prediction (C,) by boxes (B, 1 + C), and how much rows of each count (B,)."""
+        if self.sources is None:
+            return weigh_boxes(boxes, self.expected)
+        # WHY at most one: a source whose rows have decayed is a part of one.
+        n_sources = max(1.0, float(np.minimum(1.0, boxes[:, 0]).sum()))
+        return weigh_boxes(boxes, np.full(len(boxes), 1 / (_TIMES * n_sources)))
 
     def bound(self, P0: ArrayLike) -> Floats:
         """Votes (N, C): predictions, numbers within the range of those of training."""
@@ -155,13 +184,25 @@ class Evidence:
 
     # ---- changing it -------------------------------------------------------------------------
 
-    def add(self, X: MultiHot, P0: ArrayLike, *, weight: float = 1.0) -> Evidence:
+    def add(
+        self,
+        X: MultiHot,
+        P0: ArrayLike,
+        *,
+        weight: float = 1.0,
+        voter: Voters | None = None,
+        names: Names = by_id,
+    ) -> Evidence:
         """Observe rows: their new features `X` (N, J) and their predictions (N, C).
 
         Parameters
         ----------
         weight
             How much each row counts.
+        voter
+            Who votes; None: rows that are predicted alike are one voter.
+        names
+            What the features are, whatever ids they have.
 
         Examples
         --------
@@ -169,30 +210,73 @@ class Evidence:
         array([[3.]])
         """
         P0 = self.check_predictions(P0, X.n_rows)
+        voter = hash_votes(P0, self.task) if voter is None else voter
         self._sums, sums, places = self._sums.open(X.ids, X.n_features)
-        _add_cells(sums, places, X, P0, weight)
-        self.boxes = _fill(self.boxes, P0, self.task, weight)
+        if self.sources is None:
+            _add_cells(sums, places, X, P0, weight)
+        else:
+            ids, place = np.unique(X.ids, return_inverse=True)
+            key = mix_bits(names(ids)[place] ^ mix_bits(voter[X.row_of]))
+            key, first, pair = np.unique(key, return_index=True, return_inverse=True)
+            said = np.zeros((len(key), 1 + self.n_outputs))
+            _add_cells(said, pair, X, P0, weight)
+            self.sources, counted = self.sources.add(key, X.ids[first], said)
+            np.add.at(sums, places[first], counted)
+        self.boxes = _fill(self.boxes, P0, voter, weight)
         self._weigh_boxes()
         return self
 
-    def remove(self, X: MultiHot, P0: ArrayLike, *, weight: float = 1.0) -> Evidence:
+    def remove(
+        self,
+        X: MultiHot,
+        P0: ArrayLike,
+        *,
+        weight: float = 1.0,
+        voter: Voters | None = None,
+        names: Names = by_id,
+    ) -> Evidence:
         """Take back rows that were added, e.g. those that leave a window.
 
         `weight` is what `decay` has left of them.
         """
-        return self.add(X, P0, weight=-weight)
+        return self.add(X, P0, weight=-weight, voter=voter, names=names)
 
     def decay(self, factor: float) -> Evidence:
         """Let everything so far count less; 1 changes nothing, 0 forgets all."""
         if not 0 <= factor <= 1:
             raise InputError(f"factor={factor}: choose a number from 0 to 1.")
-        self._sums = PagedArray(factor * self._sums.to_array())
+        if self.sources is None:
+            sums = factor * self._sums.to_array()
+        else:
+            self.sources = self.sources.scale(factor)
+            sums = self.sources.count(self.n_features, self.n_outputs)
+        self._sums = PagedArray(sums)
         self.boxes = factor * self.boxes
         self._weigh_boxes()
         return self
 
-    def merge(self, other: Evidence) -> Evidence:
-        """Add the state of another machine or another day, over the same feature ids."""
+    def blank(self) -> Evidence:
+        """The same before any row: what other rows show is added up in it, to be merged later."""
+        other = self.copy()
+        other._sums = PagedArray(np.zeros((0, 1 + self.n_outputs)))
+        other.boxes = np.zeros_like(self.boxes)
+        other._weigh_boxes()
+        return other
+
+    def merge(self, other: Evidence, ids: NDArray[np.integer] | None = None) -> Evidence:
+        """Add the state of another machine or another day.
+
+        Parameters
+        ----------
+        ids
+            (J,) the ids here of the other's features; None: they have the same.
+
+        Examples
+        --------
+        >>> state = Evidence(1, "regression").add(MultiHot.from_rows([[0]], 1), [3.0])
+        >>> state.merge(state.blank().add(MultiHot.from_rows([[0]], 1), [1.0]), np.array([2])).count
+        array([1., 0., 1.])
+        """
         if (other.n_outputs, other.task) != (self.n_outputs, self.task):
             raise InputError(
                 f"evidence of a {other.task} task with {other.n_outputs} outputs cannot be merged "
@@ -200,12 +284,25 @@ class Evidence:
             )
         if len(other.boxes) != len(self.boxes):
             raise InputError("evidence with and without training rows cannot be merged.")
-        every = np.arange(other.n_features)
-        self._sums, sums, places = self._sums.open(every, other.n_features)
-        sums[places] += other._sums.to_array()
+        if (other.sources is None) != (self.sources is None):
+            raise InputError("evidence with and without sources cannot be merged.")
+        if self.sources is None or other.sources is None:
+            every = np.arange(other.n_features) if ids is None else ids
+            self._sums, sums, places = self._sums.open(every, int(every.max(initial=-1)) + 1)
+            sums[places] += other._sums.to_array()
+        else:
+            self.sources = self.sources.merge(other.sources)
+            n_features = max(self.n_features, other.n_features)
+            self._sums = PagedArray(self.sources.count(n_features, self.n_outputs))
         self.boxes = self.boxes + other.boxes
         self._weigh_boxes()
         return self
+
+    def with_sums(self, sums: Floats, sources: Sources | None) -> Evidence:
+        """A copy with these sums (J, 1 + C) of its features, and what is behind them."""
+        other = self.copy()
+        other._sums, other.sources = PagedArray(sums), sources
+        return other
 
     def copy(self) -> Evidence:
         """An independent state with the same content: what it holds is replaced, never changed."""
@@ -213,7 +310,7 @@ class Evidence:
 
     # ---- arrays in, arrays out -----------------------------------------------------------------
 
-    def to_arrays(self) -> dict[str, Floats]:
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The state as plain arrays, for a safetensors file.
 
         Examples
@@ -229,7 +326,14 @@ class Evidence:
             "row_total": self.boxes[:, 1:].sum(0),
             **({"boxes": self.boxes, "expected": self.expected} if len(self.boxes) > 1 else {}),
             **({} if self.bounds is None else {"bounds": self.bounds}),
+            **self._source_arrays(),
         }
+
+    def _source_arrays(self) -> dict[str, NDArray[Any]]:
+        if self.sources is None:
+            return {}
+        whole = self.sources.to_layer(self.n_outputs)
+        return {f"source_{name}": getattr(whole, name) for name in ("key", "feature", "sums")}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, ArrayLike], task: Task = "multiclass") -> Evidence:
@@ -243,8 +347,13 @@ class Evidence:
         missing = [name for name in _ARRAYS if name not in arrays]
         if missing:
             raise InputError(f"a state of evidence lacks the arrays {', '.join(missing)}.")
-        given = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-        state = cls(len(given["row_total"]), task)
+        by_source = "source_key" in arrays
+        given = {
+            name: np.asarray(array, np.float64)
+            for name, array in arrays.items()
+            if not name.startswith(("source_", "sample_"))
+        }
+        state = cls(len(given["row_total"]), task, by_source=by_source)
         count, total = given["count"], given["total"]
         for name, array, wanted in (
             ("count", count, (len(count),)),
@@ -260,6 +369,13 @@ class Evidence:
         state.boxes = given.get("boxes", whole)
         state.expected = given.get("expected", np.ones(1))
         state.bounds = given.get("bounds")
+        if by_source:
+            try:
+                key, feature, sums = (arrays[f"source_{n}"] for n in ("key", "feature", "sums"))
+            except KeyError as error:
+                raise InputError(f"a state of evidence lacks the array {error}.") from None
+            parts = np.asarray(key, np.uint64), np.asarray(feature, np.int32)
+            state.sources = Sources.of(*parts, np.asarray(sums, np.float64), len(count))
         if state.boxes.shape != (len(state.expected), 1 + state.n_outputs):
             raise InputError(f"the array boxes of a state has the shape {state.boxes.shape}.")
         state._weigh_boxes()
@@ -268,7 +384,7 @@ class Evidence:
     # ---- within --------------------------------------------------------------------------------
 
     def _weigh_boxes(self) -> None:
-        self.mean, self.weights = weigh_boxes(self.boxes, self.expected)  # (C,) pi, (B,)
+        self.mean, self.weights = self.weigh_boxes(self.boxes)  # (C,) pi, (B,)
 
     def check_predictions(self, P0: ArrayLike, n_rows: int) -> Floats:
         """Give predictions as an array (N, C); refuse what is none."""
@@ -287,24 +403,14 @@ class Evidence:
         return P0
 
 
-def by_id(ids: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """`Names` of features whose ids never change: those of training."""
-    return ids.astype(np.uint64)
-
-
-def _box_of(P0: Floats, task: Task, n_boxes: int) -> NDArray[np.int64]:
+def _box_of(voter: Voters, n_boxes: int) -> NDArray[np.int64]:
     """(N,) into which box each row goes."""
-    if n_boxes == 1:
-        return np.zeros(len(P0), np.int64)
-    return (hash_votes(P0, task) % np.uint64(n_boxes)).astype(np.int64)
+    return (voter % np.uint64(n_boxes)).astype(np.int64)
 
 
-def _fill(
-    boxes: Floats, votes: Floats, task: Task, weight: float = 1.0, voters: Floats | None = None
-) -> Floats:
+def _fill(boxes: Floats, votes: Floats, voter: Voters, weight: float = 1.0) -> Floats:
     """A copy of boxes (B, 1 + C) in which rows of these votes (N, C) are counted too."""
-    boxes = boxes.copy()
-    box = _box_of(votes if voters is None else voters, task, len(boxes))
+    boxes, box = boxes.copy(), _box_of(voter, len(boxes))
     np.add.at(boxes, box, weight * np.concatenate([np.ones((len(votes), 1)), votes], axis=1))
     return boxes
 
@@ -324,7 +430,7 @@ def weigh_boxes(boxes: Floats, expected: Floats) -> tuple[Floats, Floats]:
     >>> boxes = np.array([[1.0, 0.2], [1.0, 0.4], [98.0, 98.0]])  # one voter comes 98 times
     >>> mean, weights = weigh_boxes(boxes, np.full(3, 0.01))
     >>> mean.round(2), weights.round(2)
-    (array([0.55]), array([1.  , 1.  , 0.01]))
+    (array([0.66]), array([1.  , 1.  , 0.02]))
     """
     count, weights = boxes[:, 0], np.ones(len(boxes))
     if len(boxes) > 1:
@@ -356,30 +462,87 @@ class Sample:
     key: NDArray[np.uint64]  # (n,) ascending, none twice
     X: MultiHot  # (n, J) new features
     votes: Floats  # (n, C) predictions
+    voter: Voters  # (n,)
 
     @classmethod
-    def of(cls, X: MultiHot, votes: Floats, task: Task, names: Names = by_id) -> Sample:
+    def of(
+        cls,
+        X: MultiHot,
+        votes: Floats,
+        task: Task,
+        names: Names = by_id,
+        voter: Voters | None = None,
+    ) -> Sample:
         """The sample of some rows."""
-        rows, key = sample_rows(X, votes, task, names)
-        return cls(key, X.select_rows(rows), votes[rows])
+        rows, key = sample_rows(X, votes, task, names, voter)
+        who = hash_votes(votes[rows], task) if voter is None else voter[rows]
+        return cls(key, X.select_rows(rows), votes[rows], who)
 
-    def with_rows(self, X: MultiHot, votes: Floats, task: Task, names: Names) -> Sample:
+    def with_rows(
+        self, X: MultiHot, votes: Floats, task: Task, names: Names, voter: Voters | None = None
+    ) -> Sample:
         """The sample of its own rows and others: new features (N, J), predictions (N, C)."""
-        return self.merge(Sample.of(X, votes, task, names), task) if X.nnz else self
+        return self.merge(Sample.of(X, votes, task, names, voter)) if X.nnz else self
 
-    def merge(self, other: Sample, task: Task) -> Sample:
+    def to_arrays(self) -> dict[str, NDArray[np.generic]]:
+        """As plain arrays, for a safetensors file."""
+        return {
+            "sample_key": self.key,
+            "sample_row_ptr": self.X.row_ptr,
+            "sample_ids": self.X.ids,
+            "sample_votes": self.votes,
+            **({} if self.X.values is None else {"sample_values": self.X.values}),
+        }
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Mapping[str, NDArray[np.generic]],
+        n_features: int,
+        task: Task,
+        has_source: bool = False,
+    ) -> Sample:
+        """What `to_arrays` gave, over J features; raises InputError where it is something else."""
+        try:
+            row_ptr = np.asarray(arrays["sample_row_ptr"], np.int64)
+            ids = np.asarray(arrays["sample_ids"], np.int32)
+            key, votes = arrays["sample_key"], np.asarray(arrays["sample_votes"], np.float64)
+            voter = arrays["sample_voter"] if has_source else hash_votes(votes, task)
+        except KeyError as error:
+            raise InputError(f"a state of evidence lacks the array {error}.") from None
+        values = arrays.get("sample_values")
+        parts = None if values is None else np.asarray(values, np.float32)
+        X = MultiHot(row_ptr, ids, n_features, parts)  # refuses ids out of range
+        return cls(np.asarray(key, np.uint64), X, votes, np.asarray(voter, np.uint64))
+
+    def merge(self, other: Sample) -> Sample:
         """The sample of the rows of both."""
         if not len(other.key):
             return self
         key, first = np.unique(np.concatenate([self.key, other.key]), return_index=True)
-        votes = np.concatenate([self.votes, other.votes])
-        kept = _choose(key, hash_votes(votes[first], task))
+        voter = np.concatenate([self.voter, other.voter])[first]
+        kept = _choose(key, voter)
         X = MultiHot.stack([self.X, other.X]).select_rows(first[kept])
-        return Sample(key[kept], X, votes[first[kept]])
+        votes = np.concatenate([self.votes, other.votes])[first[kept]]
+        return Sample(key[kept], X, votes, voter[kept])
+
+    def thin(self, share: float, step: int) -> Sample:
+        """A share of its rows, drawn by their keys, in another way at each step."""
+        drawn = mix_bits(self.key ^ mix_bits(np.array([step], np.uint64)))
+        return self.select(np.flatnonzero(drawn < np.uint64(share * 2.0**63) * np.uint64(2)))
+
+    def select(self, rows: NDArray[np.integer]) -> Sample:
+        """Some of its rows, ascending."""
+        arrays = self.votes[rows], self.voter[rows]
+        return Sample(self.key[rows], self.X.select_rows(rows), *arrays)
 
 
 def sample_rows(
-    X: MultiHot, votes: Floats, task: Task, names: Names = by_id
+    X: MultiHot,
+    votes: Floats,
+    task: Task,
+    names: Names = by_id,
+    voter: Voters | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Places and keys of the rows that a sample takes: of those that have new features.
 
@@ -391,10 +554,14 @@ def sample_rows(
     [0, 2]
     """
     told = np.flatnonzero(X.row_degree > 0)
-    voter = hash_votes(votes[told], task)
-    key = mix_bits(hash_cells(X, names)[told] ^ voter)  # of its features, in any order, and votes
-    key, first = np.unique(key, return_index=True)
-    kept = _choose(key, voter[first])
+    said = hash_votes(votes[told], task)
+    key = hash_cells(X, names)[told] ^ said  # of its features, in any order, and votes
+    who = said
+    if voter is not None:
+        who = voter[told]
+        key ^= mix_bits(who)
+    key, first = np.unique(mix_bits(key), return_index=True)
+    kept = _choose(key, who[first])
     return told[first[kept]], key[kept]
 
 
@@ -706,6 +873,8 @@ class LiveEvidence(ComputesOnce):
         How it is weighed for rows that are predicted together (`JointEvidence`); None: the same.
     training
         (T, C) predictions of training rows: see `Evidence`.
+    by_source
+        Whether rows name their source: see `Evidence`.
 
     Examples
     --------
@@ -724,18 +893,36 @@ class LiveEvidence(ComputesOnce):
         pooling: Pooling | None = None,
         batch_pooling: Pooling | None = None,
         training: Floats | None = None,
+        *,
+        by_source: bool = False,
     ) -> None:
         self.pooling = pooling or Pooling()
         self.batch_pooling = None if batch_pooling == self.pooling else batch_pooling
-        self.state = Evidence(n_outputs, task, training)
+        self.state = Evidence(n_outputs, task, training, by_source=by_source)
         self.sample = Sample.of(MultiHot.from_rows([], 0), np.empty((0, n_outputs)), task)
         self._fix_strength()
 
-    def observe(self, X: MultiHot, P0: ArrayLike, names: Names = by_id) -> None:
-        """Add rows: their new features (N, J), predictions (N, C) and what the features are."""
+    def observe(
+        self, X: MultiHot, P0: ArrayLike, names: Names = by_id, voter: Voters | None = None
+    ) -> None:
+        """Add rows: new features (N, J), predictions (N, C), what features are, who votes."""
         votes = self.state.bound(P0)
-        self.state.add(X, votes)
-        self.sample = self.sample.with_rows(X, votes, self.state.task, names)
+        self.state.add(X, votes, voter=voter, names=names)
+        self.sample = self.sample.with_rows(X, votes, self.state.task, names, voter)
+        self._fix_strength()
+
+    def decay(self, factor: float, step: int) -> None:
+        """Let everything so far count less, the `step`-th time."""
+        self.state.decay(factor)
+        self.sample = self.sample.thin(factor, step)
+        self._fix_strength()
+
+    def merge(self, state: Evidence, sample: Sample, ids: NDArray[np.integer]) -> None:
+        """Add rows that were added up elsewhere; `ids` (J,) are those here of their features."""
+        self.state.merge(state, ids)
+        n_features = max(self.state.n_features, self.sample.X.n_features)
+        X = sample.X.renumber(ids, n_features)
+        self.sample = self.sample.merge(replace(sample, X=X))
         self._fix_strength()
 
     def _fix_strength(self) -> None:
@@ -802,11 +989,13 @@ class LiveEvidence(ComputesOnce):
         """The same over some of so many new features, ascending, numbered 0, 1, ... anew."""
         other, sample = self.copy(), self.sample
         count, total = self.state.at(kept)
-        arrays = {**self.state.to_arrays(), "count": count, "total": total}
-        other.state = Evidence.from_arrays(arrays, self.state.task)
+        number = np.full(n_features, -1, np.int32)
+        number[kept] = np.arange(len(kept))
+        sources = None if self.state.sources is None else self.state.sources.select(number)
+        other.state = self.state.with_sums(np.column_stack([count, total]), sources)
         X = sample.X.widen(n_features).select_features(kept)
         rows = np.flatnonzero(X.row_degree)
-        other.sample = Sample(sample.key[rows], X.select_rows(rows), sample.votes[rows])
+        other.sample = replace(sample, X=X).select(rows)
         other._fix_strength()
         return other
 
@@ -818,14 +1007,8 @@ class LiveEvidence(ComputesOnce):
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
         """The state as plain arrays, for a safetensors file."""
-        return {
-            **self.state.to_arrays(),
-            "sample_key": self.sample.key,
-            "sample_row_ptr": self.sample.X.row_ptr,
-            "sample_ids": self.sample.X.ids,
-            "sample_votes": self.sample.votes,
-            **({} if self.sample.X.values is None else {"sample_values": self.sample.X.values}),
-        }
+        told = {} if self.state.sources is None else {"sample_voter": self.sample.voter}
+        return {**self.state.to_arrays(), **self.sample.to_arrays(), **told}
 
     @classmethod
     def from_arrays(
@@ -838,17 +1021,9 @@ class LiveEvidence(ComputesOnce):
         """The state that `to_arrays` gave; raises InputError where it is something else."""
         state = Evidence.from_arrays(arrays, task)
         live = cls(state.n_outputs, task, pooling, batch_pooling)
-        try:
-            row_ptr = np.asarray(arrays["sample_row_ptr"], np.int64)
-            ids = np.asarray(arrays["sample_ids"], np.int32)
-            key, votes = arrays["sample_key"], arrays["sample_votes"]
-        except KeyError as error:
-            raise InputError(f"a state of evidence lacks the array {error}.") from None
-        values = arrays.get("sample_values")
-        parts = None if values is None else np.asarray(values, np.float32)
-        X = MultiHot(row_ptr, ids, state.n_features, parts)  # refuses ids out of range
+        has_source = state.sources is not None
+        live.sample = Sample.from_arrays(arrays, state.n_features, task, has_source)
         live.state = state
-        live.sample = Sample(np.asarray(key, np.uint64), X, np.asarray(votes, np.float64))
         live._fix_strength()
         return live
 
@@ -1003,8 +1178,9 @@ class JointPools:
         added[np.searchsorted(ids, self._ids)] = self._added[:-1]
         _add_cells(added, np.searchsorted(ids, X.ids), X, votes)
         self._ids, self._added = ids, added
-        self._boxes = _fill(self._boxes, votes, self.task, voters=P0)
-        self.mean, self.weights = weigh_boxes(self._boxes, self._state.expected)  # (C,) pi, (B,)
+        # WHY not by source: rows to predict need not have one.
+        self._boxes = _fill(self._boxes, votes, hash_votes(votes if P0 is None else P0, self.task))
+        self.mean, self.weights = self._state.weigh_boxes(self._boxes)  # (C,) pi, (B,)
 
     def at(self, ids: NDArray[np.integer]) -> tuple[Floats, Floats]:
         """Rows (n,) and sums of P0 (n, C) of some features."""
@@ -1014,9 +1190,9 @@ class JointPools:
         more = self._added[np.where(there, place, -1)]
         return count + more[:, 0], total + more[:, 1:]
 
-    def vote_weights(self, P0: Floats) -> Floats:
-        """(N,) how much rows of these predictions (N, C) count for the mean."""
-        return self.weights[_box_of(P0, self.task, len(self._boxes))]
+    def vote_weights(self, voter: Voters) -> Floats:
+        """(N,) how much rows of these voters count for the mean."""
+        return self.weights[_box_of(voter, len(self._boxes))]
 
 
 Pools = Evidence | JointPools
@@ -1053,5 +1229,5 @@ def _fix(pooling: Pooling, sums: Pools, sample: Sample, own: Floats, mean: Float
     if not pooling.relative or pooling.strength == 0:
         return pooling
     e = pooled_evidence(sums, sample.X, own, pooling.alpha)
-    weight = sums.vote_weights(sample.votes)
+    weight = sums.vote_weights(sample.voter)
     return pooling.fixed(reference_strength(e, sample.votes, sums.task, mean, weight))

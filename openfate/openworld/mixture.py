@@ -34,7 +34,7 @@ from openfate.openworld.corrections import (
     to_logits,
     to_predictions,
 )
-from openfate.openworld.evidence import Floats, Names, Task, by_id, hash_cells
+from openfate.openworld.evidence import Floats, Names, Task, Voters, by_id, hash_cells
 from openfate.table import MultiHot, mix_bits
 
 EXPERTS = (
@@ -77,6 +77,8 @@ class Labelled:
         (N,) above 0 and at most 1.
     counted
         (N,) whether the row is in the state of unlabelled rows already.
+    voter
+        (N,) whose rows they are, where rows name their source: see `Evidence`.
     """
 
     X: MultiHot
@@ -85,17 +87,21 @@ class Labelled:
     y: NDArray[Any]
     weight: Floats
     counted: NDArray[np.bool_]
+    voter: Voters | None = None
 
     def select(self, rows: NDArray[np.integer]) -> Labelled:
         """Some of the rows."""
-        arrays = (getattr(self, name)[rows] for name in _ARRAYS)
-        return Labelled(self.X.select_rows(rows), *arrays)
+        arrays = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        voter = None if self.voter is None else self.voter[rows]
+        return Labelled(self.X.select_rows(rows), voter=voter, **arrays)
 
     @staticmethod
     def stack(parts: list[Labelled]) -> Labelled:
         """The rows of all parts."""
-        arrays = (np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS)
-        return Labelled(MultiHot.stack([part.X for part in parts]), *arrays)
+        arrays = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _ARRAYS}
+        voters = [part.voter for part in parts if part.voter is not None]
+        voter = np.concatenate(voters) if len(voters) == len(parts) else None
+        return Labelled(MultiHot.stack([part.X for part in parts]), voter=voter, **arrays)
 
     def arranged(self, most: int, names: Names = by_id) -> Labelled:
         """The rows in an order, and of too many a choice, that depend on nothing but the rows."""
@@ -426,6 +432,8 @@ class Mixture:
             arrays["n_features"] = np.array([rows.X.n_features])
             if rows.X.values is not None:
                 arrays["values"] = rows.X.values
+            if rows.voter is not None:
+                arrays["voter"] = rows.voter
         if self._solved is not None:
             arrays |= {f"corrections.{n}": getattr(self._solved, n) for n in _SOLVED}
         return arrays
@@ -449,11 +457,15 @@ class Mixture:
                 n_features = int(arrays["n_features"][0])
                 values = arrays.get("values")
                 X = MultiHot(arrays["row_ptr"], arrays["ids"], n_features, values)
-                rows = Labelled(X, *(arrays[name] for name in _ARRAYS))
-                if any(len(getattr(rows, name)) != X.n_rows for name in _ARRAYS):
+                voter = arrays.get("voter")
+                rows = Labelled(X, voter=voter, **{name: arrays[name] for name in _ARRAYS})
+                names = _ARRAYS if voter is None else (*_ARRAYS, "voter")
+                if any(len(getattr(rows, name)) != X.n_rows for name in names):
                     raise InputError("labelled rows of different lengths.")
                 mixture._window = [rows]
             if "corrections.W" in arrays:
+                if "ids" not in arrays:
+                    raise InputError("corrections of a mixture lack the rows that they came from.")
                 solved = (arrays[f"corrections.{name}"] for name in _SOLVED)
                 mixture.corrections = mixture._solved = Corrections(*solved)
                 n_since = min(mixture.n_labels - _since(mixture._due)[0], len(rows.y))

@@ -9,8 +9,8 @@ rows, and asks how much of each candidate's move the labels of those rows want:
     chosen          = the largest gain that exceeds 1.5 standard errors, or "none"
 
 The promise is modest.  A model with hidden features is weaker than the real one, and what helps it
-helps it more: six tenths of the strength are used, which lose a sixth of the gain where the
-strength was right and still gain where it was three times too large.  The slope, what the model
+helps it more: eight tenths of the strength are used, which lose a 25th of the gain where the
+strength was right and still gain where it was twice too large.  The slope, what the model
 is too sure of, is measured without hiding.
 
 "none" is the promise kept: never worse than ignoring the new features, beyond noise.
@@ -46,7 +46,7 @@ Part = tuple[Floats, Floats]  # P0 and a candidate's move of the rows of a draw,
 
 NONE = "none"
 GUARD = 1.5  # standard errors; one lets more noise through, two costs a tenth of the gains
-MODESTY = 0.6
+MODESTY = 0.8
 _SLOPES, _STRENGTHS = (0.2, 1.5), (0.0, 3.0)
 _PRIOR_ROWS = 1.0  # how many rows speak for a slope of 1 and a strength of 0
 
@@ -138,23 +138,24 @@ def hidden_shares(expected: float | None, n_draws: int = 4) -> tuple[float, ...]
 
     Notes
     -----
-    Matched to what is expected, but never above two thirds: a model fitted with fewer features is
-    so much weaker than the real one that the strength that suits it is too large.  The number of
-    new cells in a row is matched by the reference strength instead.
+    Matched to what is expected, but never above one half: a model fitted with fewer features is so
+    much weaker than the real one that the strength that suits it is too large.  Far below one half
+    little is hidden, and a probe of few columns sees no gain in it.  The number of new cells in a
+    row is matched by the reference strength instead.
 
     Examples
     --------
     >>> hidden_shares(0.2), hidden_shares(0.7, 2), hidden_shares(None, 3)
-    ((0.2, 0.2, 0.2, 0.2), (0.65, 0.65), (0.35, 0.5, 0.65))
+    ((0.2, 0.2, 0.2, 0.2), (0.5, 0.5), (0.4, 0.5, 0.6))
     """
     if n_draws < 1:
         raise InputError(f"n_draws={n_draws}: choose 1 or more.")
     if expected is None:
-        sizes = (0.35, 0.5, 0.65)
+        sizes = (0.4, 0.5, 0.6)
         return tuple(sizes[i % 3] for i in range(n_draws))
     if not 0 <= expected <= 1:
         raise InputError(f"expected={expected} is not a share: choose from 0 to 1.")
-    return (round(min(max(expected, 0.05), 0.65), 3),) * n_draws
+    return (round(min(max(expected, 0.05), 0.5), 3),) * n_draws
 
 
 def probe(

@@ -6,13 +6,22 @@ models here are for those who write clients.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Cell = str | float | bool | None | list[str | float | None]
-Row = dict[str, Cell]
+Text = Annotated[str, Field(max_length=1000)]
+Cell = Text | float | bool | None | Annotated[list[Text | float | None], Field(max_length=1000)]
+Row = dict[Annotated[str, Field(min_length=1, max_length=1000)], Cell]
+Rows = Annotated[list[Row], Field(min_length=1, max_length=10_000)]
+Id = Annotated[str, Field(min_length=1, max_length=1000)] | int
+Ids = Annotated[list[Id], Field(min_length=1, max_length=10_000)]
 _ROW = {"page": "home", "campaign": "spring", "age": 31}
+
+
+def _one_of(*names: str) -> ConfigDict:
+    """A body that has one of some fields."""
+    return ConfigDict(json_schema_extra={"oneOf": [{"required": [name]} for name in names]})
 
 
 class _Body(BaseModel):
@@ -22,41 +31,48 @@ class _Body(BaseModel):
 class PredictBody(_Body):
     """Rows to predict: "row" or "rows"."""
 
-    row: Row | None = Field(None, examples=[_ROW])
-    rows: list[Row] | None = None
-    id: str | int | None = None
-    ids: list[str | int | None] | None = None
+    model_config = _one_of("row", "rows")
+    row: Row = Field({}, examples=[_ROW])
+    rows: Rows = []
+    id: Id | None = None
+    ids: list[Id | None] | None = None
     reasons: bool = Field(False, description="Which features pushed each row.")
-    graph: str = Field("state", description="state, auto or batch: see FeatureBank.predict.")
+    graph: Literal["state", "auto", "batch"] = Field(
+        "state", description="See FeatureBank.predict."
+    )
 
 
 class ObserveBody(_Body):
     """Rows that teach what is new; an id lets a label follow."""
 
-    rows: list[Row] = Field(examples=[[_ROW]])
-    ids: list[str | int | None] | None = Field(None, examples=[["visit-1"]])
+    rows: Rows = Field(examples=[[_ROW]])
+    ids: list[Id | None] | None = Field(None, examples=[["visit-1"]])
 
 
 class LabelsBody(_Body):
     """Labels of rows by id; or rows with their labels."""
 
-    ids: list[str | int] | None = Field(None, examples=[["visit-1"]])
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["ids"]}, {"required": ["rows"]}]}
+    )
+    ids: Ids = Field([], examples=[["visit-1"]])
     labels: list[Any] = Field(examples=[[1]])
-    rows: list[Row] | None = None
+    rows: Rows = []
     revise: bool = Field(False, description="Replace labels that came before.")
 
 
 class ForgetBody(_Body):
     """Rows to forget."""
 
-    ids: list[str | int] = Field(examples=[["visit-1"]])
+    ids: Ids = Field(examples=[["visit-1"]])
 
 
 class RollbackBody(_Body):
     """A moment: a position of the log, or seconds since 1970."""
 
-    to: int | None = Field(None, examples=[120])
-    at: float | None = None
+    model_config = _one_of("to", "at")
+    to: int = Field(0, ge=0, examples=[120])
+    at: float = 0.0
 
 
 class BundleBody(_Body):

@@ -2,6 +2,7 @@
 
     submit -> committer (one thread; many operations, one entry, one fsync) -> the log
     the log -> follower (one thread; its own entries and other processes') -> the bank
+    PostgreSQL -> listener (one thread; told of what other processes wrote) -> wakes the follower
 
 The state is a function of the log: a bundle, and the entries behind it applied one by one.  After a
 crash it is replayed from the newest snapshot that still holds.  Labels that are revised, rows that
@@ -47,6 +48,7 @@ from openfate.table import MultiHot, Policies, Table, column_of
 Cells = dict[str, Any]
 _FILE = re.compile(r"[a-z]+(-[0-9a-f]{16})?\.[a-z]+")
 _DAY = 86_400.0
+_LISTENING_POLL_S = 1.0  # how often to look all the same where other processes tell what they wrote
 # Errors that another replay would not have: the entry is tried again, whole.
 _OF_THE_MACHINE = (MemoryError, OSError, LogUnavailableError)
 
@@ -78,7 +80,7 @@ def make_table(rows: Sequence[Cells]) -> Table:
     return Table(len(rows), columns, pl.DataFrame(columns))
 
 
-Watch = Callable[[FeatureBank, Table, NDArray[Any], Sequence[Any]], None]
+Watch = Callable[[FeatureBank, Table, NDArray[Any], Sequence[Any]], Callable[[], None]]
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ def apply_entry(
     Parameters
     ----------
     watch
-        Called before labels are learned, with the rows, the labels and what was served for them.
+        Called before labels are learned, with the rows, the labels and what was served for them;
+        what it gives is called once the whole entry is learned, unless the rows were left out.
 
     Returns
     -------
@@ -125,15 +128,18 @@ def apply_entry(
                 if cells is not None:
                     (plain if kind == "observe" else labelled).append(_Row(number, cells, label))
     policies = quiet(bank.policies)
+    noted: list[Callable[[], None]] = []
 
     def learn(rows: Sequence[_Row], has_labels: bool, seen: bool) -> None:
         table = make_table([row.cells for row in rows])
-        y = None
+        y, note = None, None
         if has_labels:
             y = bank.read_labels([row.label for row in rows], len(rows))
             if watch is not None:
-                watch(bank, table, y, [row.served for row in rows])
+                note = watch(bank, table, y, [row.served for row in rows])
         bank.observe(table, y, seen=seen, policies=policies)
+        if note is not None:
+            noted.append(note)
 
     for rows, has_labels, seen in (
         (plain, False, False),
@@ -153,6 +159,8 @@ def apply_entry(
                         raise
                     except Exception as error:
                         refused[alone[0].operation] = str(error)
+    for note in noted:
+        note()
     return refused
 
 
@@ -247,11 +255,13 @@ class LiveBank:
         How long rows are kept, so that labels find them, labels can be revised, rows forgotten, and
         the state rolled back.
     commit_s
-        How long the committer waits for more to write at once.
+        How long the committer waits for more to write at once, where several write.
     most_waiting
         Operations that may wait to be written, and entries to be learned.
     snapshot_entries
         Entries between two snapshots.
+    poll_s
+        How often to look for what other processes wrote, where nobody tells: PostgreSQL does.
     trusted
         See `FeatureBank.load`.
 
@@ -289,7 +299,7 @@ class LiveBank:
         *,
         replay: bool = False,
         keep_days: float = 30.0,
-        commit_s: float = 0.02,
+        commit_s: float = 0.03,
         most_waiting: int = 2000,
         snapshot_entries: int = 5000,
         poll_s: float = 0.2,
@@ -322,6 +332,7 @@ class LiveBank:
         self._threads = [
             threading.Thread(target=self._commit_all, name="committer", daemon=True),
             threading.Thread(target=self._follow, name="follower", daemon=True),
+            threading.Thread(target=self._listen, name="listener", daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -340,6 +351,8 @@ class LiveBank:
                 )
             self.log.put_blob("bundle", digest, self.log.head() + 1, content)
             self.log.append([{"kind": "bundle", "digest": digest, "from": 0}])
+        elif self.log.get_blob("bundle", digest) is None:  # damaged, and here it is again
+            self.log.put_blob("bundle", digest, self.log.blobs("bundle").get(digest, 0), content)
         self._rebuild()
 
     def __enter__(self) -> LiveBank:
@@ -356,7 +369,8 @@ class LiveBank:
         self._threads[0].join()
         self._stopping.set()
         self._wake.set()
-        self._threads[1].join()
+        for thread in self._threads[1:]:
+            thread.join()
         if self._snapshot_thread.is_alive():
             self._snapshot_thread.join()
         try:
@@ -405,17 +419,19 @@ class LiveBank:
     # ---- the committer -------------------------------------------------------------------------
 
     def _commit_all(self) -> None:
-        stopping = False
+        stopping, n_last = False, 0
         while not stopping:
             waiting = [self._queue.get()]
-            if self.commit_s and waiting[0] is not None:
+            # WHY: who writes alone need not wait for others.  Where there are others, an entry of
+            # many operations takes hardly longer to learn than one of a few.
+            if self.commit_s and waiting[0] is not None and n_last > 1:
                 time.sleep(self.commit_s)
             while len(waiting) < self.most_waiting:
                 try:
                     waiting.append(self._queue.get_nowait())
                 except queue.Empty:
                     break
-            stopping = None in waiting
+            stopping, n_last = None in waiting, len(waiting)
             group: list[tuple[Operation, Ticket]] = []
             for one in waiting:
                 if one is None:
@@ -457,9 +473,12 @@ class LiveBank:
 
     # ---- the follower --------------------------------------------------------------------------
 
+    def _listen(self) -> None:
+        self._reader.listen(self._wake.set, self._stopping.is_set)
+
     def _follow(self) -> None:
         while not self._stopping.is_set():
-            self._wake.wait(self.poll_s)
+            self._wake.wait(_LISTENING_POLL_S if self._reader.is_listening else self.poll_s)
             self._wake.clear()
             try:
                 self._catch_up()
@@ -485,15 +504,21 @@ class LiveBank:
             self._maintain()
 
     def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth) -> dict[int, str]:
-        def watch(bank: FeatureBank, table: Table, y: NDArray[Any], served: Sequence[Any]) -> None:
+        def watch(
+            bank: FeatureBank, table: Table, y: NDArray[Any], served: Sequence[Any]
+        ) -> Callable[[], None]:
             call = bank.run(table, "state", policies=quiet(bank.policies))
             used, ignored = call.outputs.copy(), call.P0.copy()
             new = [row[row >= bank.n_observed].tolist() for row in _rows_of(call.X)]
-            worth.hear(new, ignored, y)
             for at, told in enumerate(served):
                 if told is not None and len(told[0]) == used.shape[1]:
                     used[at], ignored[at] = told
-            worth.add(entry.at, used, ignored, y)
+
+            def note() -> None:
+                worth.hear(new, call.P0, y)
+                worth.add(entry.at, used, ignored, y)
+
+            return note
 
         return apply_entry(bank, entry, self._reader, watch)
 

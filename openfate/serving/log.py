@@ -354,6 +354,7 @@ class Log:
                 self._store.execute(
                     "UPDATE openfate_head SET position = ?, at = ?", (position, at), reads=False
                 )
+                self._store.tell_others()
         if kept:
             self._store.acknowledge(position)
         return answers
@@ -578,17 +579,24 @@ class Log:
         if content is None:
             return None
         if hashlib.sha256(content[32:]).digest() != content[:32]:
-            note = f"{kind} {name} is not what was written"
-            if note not in self.damage.found:
-                self.damage.found.append(note)
+            self._note_damaged(kind, name)
             return None
         return content[32:]
 
     def blobs(self, kind: BlobKind) -> dict[str, int]:
-        """Names and positions, the newest first."""
+        """Names and positions, the newest first; those that are damaged are left out."""
         with self._lock:
             found = self._store.list_blobs(kind)
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        for name, position in found.items():
+            if position is None:
+                self._note_damaged(kind, name)
+        good = {name: position for name, position in found.items() if position is not None}
+        return dict(sorted(good.items(), key=lambda item: -item[1]))
+
+    def _note_damaged(self, kind: BlobKind, name: str) -> None:
+        note = f"{kind} {name} is not what was written"
+        if note not in self.damage.found:
+            self.damage.found.append(note)
 
     def drop_blob(self, kind: BlobKind, name: str) -> None:
         """Remove a snapshot that is no longer needed."""
@@ -605,6 +613,20 @@ class Log:
                     f"DELETE FROM openfate_{table} WHERE position <= ?", (until,), False
                 )
             self._store.execute("UPDATE openfate_head SET first = ?", (until,), False)
+
+    # ---- news of other processes ---------------------------------------------------------------
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether somebody listens, and will be told of every entry at once."""
+        return self._store.is_listening
+
+    def listen(self, on_news: Callable[[], None], is_over: Callable[[], bool]) -> None:
+        """Call `on_news` whenever an entry was written, by whichever process, until it is over.
+
+        Returns at once where the store tells nobody: a folder has to be looked at.
+        """
+        self._store.listen(on_news, is_over)
 
     # ---- damage --------------------------------------------------------------------------------
 
@@ -724,6 +746,7 @@ class Store(Protocol):
     """A place for a log: SQL with "?" for values, blobs, and one writer at a time."""
 
     may_tear: bool  # whether files may be damaged without anybody else noticing
+    is_listening: bool  # whether `listen` is in touch with those who write
 
     def execute(
         self, sql: str, values: Sequence[Any] = (), reads: bool = True
@@ -733,14 +756,20 @@ class Store(Protocol):
     def writing(self) -> Any:
         """A transaction that no other writer's overlaps; durable when it ends."""
 
+    def tell_others(self) -> None:
+        """Within `writing`: let those who `listen` know when it has ended."""
+
+    def listen(self, on_news: Callable[[], None], is_over: Callable[[], bool]) -> None:
+        """See `Log.listen`."""
+
     def put_blob(self, kind: str, name: str, position: int, content: bytes) -> None:
         """Keep bytes."""
 
     def get_blob(self, kind: str, name: str) -> bytes | None:
         """Give them back."""
 
-    def list_blobs(self, kind: str) -> dict[str, int]:
-        """Their names and positions."""
+    def list_blobs(self, kind: str) -> dict[str, int | None]:
+        """Their names and positions; None for one that is not what was written."""
 
     def drop_blob(self, kind: str, name: str) -> None:
         """Remove them."""
@@ -764,13 +793,27 @@ class Store(Protocol):
         """Let go of it."""
 
 
+_CHANNEL = "openfate"  # of a database: those of another schema are told too, and find nothing
+_LISTEN_S = 0.2  # between two looks at whether it is over
 _BEGIN_HEAD = "INSERT INTO openfate_head VALUES (1, 0, 0, {}, 0) ON CONFLICT DO NOTHING"
+
+
+_HEAD_BYTES = 52
+
+
+def _blob_head(name: str, position: int) -> bytes:
+    """What a file of a blob begins with: its position, and a checksum of that.
+
+    WHY: entries are replayed from there on, and those before it are dropped.
+    """
+    return f"{position:020}{checksum(position, 0.0, name.encode())}".encode()
 
 
 class _Sqlite:
     """A folder with log.sqlite and one file for each snapshot and bundle."""
 
     may_tear = True
+    is_listening = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -830,6 +873,12 @@ class _Sqlite:
                 self._db.execute("ROLLBACK")
             raise
 
+    def tell_others(self) -> None:
+        """Others look."""
+
+    def listen(self, on_news: Callable[[], None], is_over: Callable[[], bool]) -> None:
+        """There is nothing to listen to."""
+
     def acknowledge(self, position: int) -> None:
         with suppress(OSError):
             os.pwrite(self._mark, b"%020d" % position, 0)
@@ -870,19 +919,22 @@ class _Sqlite:
         return self.folder / f"{kind}-{name}.bin"
 
     def put_blob(self, kind: str, name: str, position: int, content: bytes) -> None:
-        write_whole(self._path(kind, name), f"{position:020}".encode() + content)
+        write_whole(self._path(kind, name), _blob_head(name, position) + content)
 
     def get_blob(self, kind: str, name: str) -> bytes | None:
         path = self._path(kind, name)
         with suppress(FileNotFoundError):
-            return read_regular(path, path.stat().st_size)[20:]
+            return read_regular(path, path.stat().st_size)[_HEAD_BYTES:]
         return None
 
-    def list_blobs(self, kind: str) -> dict[str, int]:
-        found = {}
+    def list_blobs(self, kind: str) -> dict[str, int | None]:
+        found: dict[str, int | None] = {}
         for path in self.folder.glob(f"{kind}-*.bin"):
-            with suppress(OSError, ValueError), path.open("rb") as file:
-                found[path.stem.removeprefix(f"{kind}-")] = int(file.read(20))
+            name = path.stem.removeprefix(f"{kind}-")
+            with suppress(OSError), path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+                position = int(head[:20]) if head[:20].isdigit() else -1
+                found[name] = position if head == _blob_head(name, position) else None
         return found
 
     def drop_blob(self, kind: str, name: str) -> None:
@@ -897,6 +949,7 @@ class _Postgres:
     """Tables of a PostgreSQL database, which several processes may share."""
 
     may_tear = False  # the server has checksums of its own
+    is_listening = False
 
     def __init__(self, url: str) -> None:
         try:
@@ -954,6 +1007,24 @@ class _Postgres:
         except self._psycopg.Error as error:
             raise self._unavailable(error) from None
 
+    def tell_others(self) -> None:
+        self.execute(f"NOTIFY {_CHANNEL}", (), False)
+
+    def listen(self, on_news: Callable[[], None], is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            try:
+                with self._psycopg.connect(self._url, autocommit=True, connect_timeout=5) as db:
+                    db.execute(f"LISTEN {_CHANNEL}")
+                    self.is_listening = True
+                    on_news()  # of what was written before
+                    while not is_over():
+                        for _ in db.notifies(timeout=_LISTEN_S, stop_after=1):
+                            on_news()
+            except self._psycopg.Error:
+                self.is_listening = False
+                time.sleep(_LISTEN_S)
+        self.is_listening = False
+
     def acknowledge(self, position: int) -> None:
         """The server knows."""
 
@@ -983,7 +1054,7 @@ class _Postgres:
         )
         return bytes(found[0][0]) if found else None
 
-    def list_blobs(self, kind: str) -> dict[str, int]:
+    def list_blobs(self, kind: str) -> dict[str, int | None]:
         found = self.execute("SELECT name, position FROM openfate_blobs WHERE kind = ?", (kind,))
         return {name: int(position) for name, position in found}
 

@@ -8,7 +8,45 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 
+_RATE = 0.001  # of a moving mean
 _BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
+
+
+class Mean:
+    """The mean of numbers that come one by one: of all of them, and of the last thousand or so.
+
+    Examples
+    --------
+    >>> mean = Mean()
+    >>> for number in [0.0] * 9000 + [1.0] * 3000:
+    ...     mean.add(number)
+    >>> round(mean.overall, 2), round(mean.recent, 2), round(mean.drift, 2)
+    (0.25, 0.95, 0.7)
+    """
+
+    def __init__(self) -> None:
+        self._count, self._total, self._weight, self._moving = 0, 0.0, 0.0, 0.0
+
+    def add(self, number: float) -> None:
+        """Take one in."""
+        self._count, self._total = self._count + 1, self._total + number
+        self._moving += _RATE * (number - self._moving)
+        self._weight += _RATE * (1 - self._weight)  # WHY: it begins at 0, which nobody told
+
+    @property
+    def overall(self) -> float:
+        """Of all; nan for none."""
+        return self._total / self._count if self._count else math.nan
+
+    @property
+    def recent(self) -> float:
+        """Of the last ones; nan for none."""
+        return self._moving / self._weight if self._weight else math.nan
+
+    @property
+    def drift(self) -> float:
+        """How far the last ones are from all of them."""
+        return self.recent - self.overall
 
 
 class Metrics:

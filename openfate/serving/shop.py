@@ -63,7 +63,9 @@ class Shop:
         rng = self._rng
         if not known:
             self._visits += 1
-            if self._visits % self._campaign_visits == 1:
+            # WHY two at first: one alone could not be told from a change of all visits.
+            n_more = 2 if self._visits == 1 else int(self._visits % self._campaign_visits == 1)
+            for _ in range(n_more):
                 name = f"campaign {len(self.campaigns) + 1}"
                 self.campaigns.append(name)
                 self._effects[name] = 2.2 if len(self.campaigns) % 2 else -1.8

@@ -103,7 +103,7 @@ class Worth:
         return task_scores(P, y, self.task)
 
     def calibration(self) -> list[dict[str, float]]:
-        """Of two classes: what was predicted beside what happened, in ten intervals."""
+        """Of two classes: what was predicted beside what happened, in intervals of a tenth."""
         if self.task != "binary" or not self._last:
             return []
         p = np.array([row[0][1] for row in self._last])
@@ -111,11 +111,12 @@ class Worth:
         bins = np.minimum((p * _BINS).astype(int), _BINS - 1)
         return [
             {
+                "from": at / _BINS,
                 "predicted": float(p[bins == at].mean()),
                 "happened": float(happened[bins == at].mean()),
                 "labels": int((bins == at).sum()),
             }
-            for at in np.unique(bins)
+            for at in np.unique(bins).tolist()
         ]
 
     def to_json(self) -> dict[str, Any]:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     )
     from openfate.table.disk import DiskRows, RowWriter
     from openfate.table.dtypes import plain_types
-    from openfate.table.encoder import Encoder
+    from openfate.table.encoder import Encoder, Growth
     from openfate.table.expressions import Expression, parse
     from openfate.table.fields import Field, Numeric
     from openfate.table.frame import Table, column_of, read_table, text_of, time_numbers
-    from openfate.table.hashes import mix_bits
+    from openfate.table.hashes import hash_keys, mix_bits
     from openfate.table.labels import class_numbers, label_matrix, read_labels, target_numbers
     from openfate.table.logs import PRESETS, Log, open_log, values_of
     from openfate.table.multihot import PART_ROWS, MultiHot
@@ -50,6 +50,7 @@ __all__ = [
     "Encoder",
     "Expression",
     "Field",
+    "Growth",
     "Log",
     "Meeting",
     "MultiHot",
@@ -74,6 +75,7 @@ __all__ = [
     "cut_table",
     "encode_table",
     "enforce",
+    "hash_keys",
     "is_simple",
     "label_matrix",
     "mix_bits",

@@ -22,6 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import DataFileError
+from openfate.executor import executor, spread
 from openfate.files import add_entry, read_journal, write_whole, writing
 from openfate.table.logs import Check, Log, cell_fault, is_invalid
 from openfate.table.pieces import work_ahead
@@ -120,6 +121,20 @@ class Blocks:
         write_whole(self._codes_file(number), codes.data)
         return codes
 
+    def take(self, number: int, codes: Codes, texts: Sequence[pl.Series]) -> Codes:
+        """Keep cells as block `number` that another process turned into codes of its own.
+
+        Parameters
+        ----------
+        codes, texts
+            (C, n), and of each column the texts behind its codes.
+        """
+        found = np.empty_like(codes)  # WHY: what came from another process cannot be written to
+        for c, (own, kind) in enumerate(zip(texts, self._types, strict=True)):
+            found[c] = own.cast(kind).to_physical().to_numpy()[codes[c]]
+        write_whole(self._codes_file(number), found.data)
+        return found
+
     def commit(self, codes: Codes, *, file: int, stop: int, bad: int) -> None:
         """Make the next block's codes and the texts that it brought survive a kill."""
         fresh = []
@@ -200,7 +215,15 @@ def read_log(
         return file, chunk.stop, replace(rows, cells=rows.cells.clear()), codes
 
     chunks = enumerate(_chunks(log, blocks, chunk_bytes), start=len(blocks.blocks))
-    for file, stop, rows, codes in work_ahead(encode, chunks, workers):
+    encoded = work_ahead(encode, chunks, workers)
+    if executor() is not None:
+        encoded = (
+            (file, stop, rows, blocks.take(number, codes, texts))
+            for number, file, stop, rows, codes, texts in spread(
+                ChunkCoder(log.files, blocks.columns), chunks
+            )
+        )
+    for file, stop, rows, codes in encoded:
         if rows.bad:
             _refuse_bad_lines(log.files[file], rows, blocks, bad_lines)
         for name, check in log.checks.items():
@@ -211,6 +234,29 @@ def read_log(
                 raise cell_fault(log.files[file].path, rows.line_of(row), name, text, check)
         blocks.commit(codes, file=file, stop=stop, bad=len(rows.bad))
         on_progress("reading", sum(sizes[:file]) + stop, total)
+
+
+@dataclass(frozen=True)
+class ChunkCoder:
+    """Turns the cells of chunks into codes, those of each chunk from 0 on, in any process."""
+
+    files: tuple[File, ...]
+    columns: tuple[str, ...]
+
+    def __call__(
+        self, item: tuple[int, tuple[int, Chunk]]
+    ) -> tuple[int, int, int, Rows, Codes, list[pl.Series]]:
+        """Number, file and end of a chunk, its rows without cells, codes (C, n) and their texts."""
+        number, (file, chunk) = item
+        rows = self.files[file].parse(chunk, self.columns)
+        codes, texts = np.empty((len(self.columns), len(rows.cells)), np.uint32), []
+        for c, name in enumerate(self.columns):
+            kind = pl.Categorical(pl.Categories.random())
+            column = rows.cells[name].fill_null("").cast(kind)
+            codes[c] = column.to_physical().to_numpy()
+            met = np.arange(int(codes[c].max(initial=0)) + 1 if len(column) else 0, dtype=np.uint32)
+            texts.append(pl.Series(met).cat.to(kind).cast(pl.String))
+        return number, file, chunk.stop, replace(rows, cells=rows.cells.clear()), codes, texts
 
 
 def _chunks(log: Log, blocks: Blocks, chunk_bytes: int) -> Iterator[tuple[int, Chunk]]:

@@ -6,9 +6,10 @@ rows are cut: a frame is one piece, a log on disk many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -17,9 +18,13 @@ from numpy.typing import NDArray
 from openfate.errors import InputError
 from openfate.table.fields import Field, Kind, Knots, Number, start_tally
 from openfate.table.frame import Table, read_table
+from openfate.table.pieces import work_ahead
 
 Mask = NDArray[np.bool_]
 _MERGED = 1 << 16  # distinct values that wait, at least, before they are merged
+_WORTH_THREADS = 1 << 14  # rows
+T = TypeVar("T")
+S = TypeVar("S")
 
 
 class Learned(NamedTuple):
@@ -227,10 +232,10 @@ def count(
         for table, first in pieces:
             _check_columns(table, [counts.kind.field for counts in found])
             mask = None if spared is None else spared[first : first + table.n_rows]
-            for counts in tallies:
-                counts.add_numbers(table, first, mask)
-            for counts in which:
-                counts.add(table, mask, exact)
+            of_numbers = [partial(counts.add_numbers, table, first, mask) for counts in tallies]
+            of_cells = [partial(counts.add, table, mask, exact) for counts in which]
+            for steps in (of_numbers, of_cells):
+                work_on_fields(lambda step: step(), steps, table.n_rows)
 
     look([counts for counts in found if counts not in later], numbers)
     for counts in found:
@@ -238,6 +243,20 @@ def count(
     if later:
         look(later, [])
     return found
+
+
+def work_on_fields(work: Callable[[T], S], fields: Sequence[T], n_rows: int) -> list[S]:
+    """What is done to each field of so many rows, in threads where there are rows enough.
+
+    Examples
+    --------
+    >>> work_on_fields(len, ["a", "bc"], n_rows=10)
+    [1, 2]
+    """
+    n_threads = min(pl.thread_pool_size(), len(fields))
+    if n_threads < 2 or n_rows < _WORTH_THREADS:
+        return [work(field) for field in fields]
+    return list(work_ahead(work, fields, n_threads, len(fields)))
 
 
 def _check_columns(table: Table, fields: Iterable[Field]) -> None:

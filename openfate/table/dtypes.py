@@ -94,6 +94,22 @@ def join_types(one: pl.DataType, other: pl.DataType) -> pl.DataType:
     return _WIDER.get((one, other)) or _WIDER.get((other, one)) or pl.String()
 
 
+def widen_type(found: pl.DataType, text: pl.Series) -> pl.DataType:
+    """Give the least type that holds the cells of `found` and every further one.
+
+    Examples
+    --------
+    >>> widen_type(pl.Int64(), pl.Series(["2.5"])), widen_type(pl.Float64(), pl.Series(["1"]))
+    (Float64, Float64)
+    """
+    if found == pl.String:
+        return found
+    # WHY: a column mostly goes on as it began; narrower types need not be tried then.
+    if found != pl.Null and len(text) > FEW_ROWS and _fits(text.unique(), found).all():
+        return found
+    return join_types(found, type_of(text))
+
+
 def plain_types(types: Mapping[str, pl.DataType]) -> dict[str, str]:
     """Write the types of columns as a text file would have them, for JSON and for `RowFile`.
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import collections
 import copy
+import gc
+import itertools
 import json
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -20,20 +23,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import InputError, check_choice, check_integer
-from openfate.table.counts import Learned, Mask, Pieces, count
+from openfate.table.counts import Learned, Mask, Pieces, count, work_on_fields
 from openfate.table.fields import (
+    FEW_ROWS,
     KINDS,
     Field,
     Ids,
     Kind,
     Lookup,
     Plain,
-    RowKeys,
     Value,
     guess_knots,
 )
 from openfate.table.frame import Table, read_table
-from openfate.table.hashes import hash_keys, mix_bits
+from openfate.table.hashes import FEW, hash_key, hash_keys, mix_bits
 from openfate.table.multihot import MultiHot
 from openfate.table.newcomers import Meeting
 from openfate.table.schema import Schema, refuse_nameless
@@ -42,6 +45,7 @@ _STATES = tuple(state for kind in KINDS.values() for state in kind.states)
 _HEADER = ("schema", "missing", *_STATES, "hash_key", "fitted")
 _MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 Keys = pl.Series | list[str | int]
+_MANY_FIELDS = 1000
 _COLUMNS = {"field": pl.Int32(), "value": pl.String(), "bucket": pl.Int32()}
 
 
@@ -79,6 +83,15 @@ class RowIds(NamedTuple):
     ids: list[int]
     values: list[float]  # what their edges carry
     unseen: list[str]  # the field of each key that has no id
+
+
+class Growth(NamedTuple):
+    """What an encoder has learned of a field since some moment."""
+
+    kind: Kind
+    keys: pl.Series  # (n,) that got an id
+    ids: Ids  # (n,)
+    missing: int  # the id of a missing cell, or -1 where it got none
 
 
 _ABSENT, _ODD = object(), object()
@@ -273,7 +286,8 @@ class Encoder:
                 raise InputError(f"{what} must be a list of names, not the string {names!r}.")
         new = self._new_fields(table, schema, columns)
         known = [f for f in self.schema if values is None or f.name in values]
-        return self._learn(table, known, new, lasting, meeting)
+        with _uncollected(len(new)):
+            return self._learn(table, known, new, lasting, meeting)
 
     def _new_fields(
         self, table: Table, schema: Schema | None, may_add: Collection[str] | None
@@ -299,7 +313,7 @@ class Encoder:
     def _learn(
         self,
         table: Table,
-        known: Iterable[Field],
+        known: Collection[Field],
         new: Collection[Field],
         lasting: bool = True,
         meeting: Meeting | None = None,
@@ -308,19 +322,28 @@ class Encoder:
         new = [guess_knots(field, table) for field in new]
         encoder = self._copy_with(new)
         index = {name: i for i, name in enumerate(encoder.schema.names)}
-        field_of, first, is_changed = [], self.n_features, bool(new)
+        grown_fields: list[int] = []
+        n_grown: list[int] = []
+        first, is_changed = self.n_features, bool(new)
+        if table.n_rows > FEW_ROWS:
+            # WHY: ids are given field by field; cells can be read, which takes longest, side by
+            # side.
+            kinds = [encoder._codecs[f.name].kind for f in known if f.name in table.columns]
+            work_on_fields(lambda kind: kind.read(table), kinds, table.n_rows)
         for field in (f for f in (*known, *new) if f.name in table.columns):
             codec = encoder._codecs[field.name]
             grown = codec.grow(table, first, lasting, meeting)
             if grown is not codec:
                 n_new = len(grown.vocabulary) - len(codec.vocabulary)
                 encoder._codecs[field.name] = grown
-                field_of.append(np.full(n_new, index[field.name], dtype=np.int32))
+                grown_fields.append(index[field.name])
+                n_grown.append(n_new)
                 first += n_new
                 is_changed = True
         if not is_changed:
             return self
-        encoder.field_at = self.field_at.add(field_of, lasting)
+        field_of = np.repeat(np.array(grown_fields, dtype=np.int32), n_grown)
+        encoder.field_at = self.field_at.add([field_of], lasting)
         return encoder
 
     def _copy_with(self, new: Collection[Field]) -> Encoder:
@@ -373,6 +396,80 @@ class Encoder:
         encoder.field_at = FieldOf().add([self.field_at[:][kept]])
         return encoder
 
+    def growth(self, first: int) -> list[Growth]:
+        """What it has learned since it had `first` features: by field, in the order of fields.
+
+        A field whose cells had no keys then, and have now, is among them without any.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> encoder = Encoder(Schema([Field("city", "categorical")]))
+        >>> encoder = encoder.fit(pl.DataFrame({"city": ["Rome"]}))
+        >>> grown = encoder.grow_copy(pl.DataFrame({"city": ["Oslo", None]})).growth(1)
+        >>> [(one.kind.field.name, one.keys.to_list(), one.missing) for one in grown]
+        [('city', ['Oslo'], 2)]
+        """
+        found = []
+        for codec in self._codecs.values():
+            known = codec.vocabulary
+            parts = [(layer, int(np.searchsorted(layer.ids, first))) for layer in known.layers]
+            layers = [
+                (layer.keys[at:], layer.ids[at:]) for layer, at in parts if at < len(layer.ids)
+            ]
+            missing = known.missing if known.missing >= first else -1
+            if not layers and missing < 0 and codec.kind.state() is None:
+                continue
+            keys = pl.concat([keys for keys, _ in layers]) if layers else pl.Series()
+            ids = np.concatenate([np.empty(0, np.int32), *(ids for _, ids in layers)])
+            found.append(Growth(codec.kind, keys, ids, missing))
+        return found
+
+    def grow_by(self, growth: Sequence[Growth]) -> tuple[Encoder, dict[int, int]]:
+        """A copy in which what another one has learned has ids too, and these by that one's ids.
+
+        Parameters
+        ----------
+        growth
+            Of an encoder that was once a copy of this one, since then.
+
+        Raises
+        ------
+        InputError
+            Where both have met a new column and made different fields of it.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> rows = [pl.DataFrame({"city": [city]}) for city in ("Rome", "Oslo", "Bern")]
+        >>> encoder = Encoder(Schema.from_frame(rows[0])).fit(rows[0])
+        >>> grown, number = encoder.grow_copy(rows[1]).grow_by(encoder.grow_copy(rows[2]).growth(1))
+        >>> grown.decode(2), number
+        (('city', 'Bern'), {1: 2})
+        """
+        order = {name: at for at, name in enumerate(self.schema.names)}
+        parts = sorted(growth, key=lambda one: order.get(one.kind.field.name, len(order)))
+        encoder = self._copy_with([g.kind.field for g in parts if g.kind.field.name not in order])
+        index = {name: i for i, name in enumerate(encoder.schema.names)}
+        field_of, number, first = list[Ids](), dict[int, int](), self.n_features
+        for one in parts:
+            name = one.kind.field.name
+            codec = encoder._codecs[name].learned_by(one.kind)
+            known = codec.vocabulary
+            is_new = known.find(one.keys) < 0 if len(one.keys) else np.empty(0, dtype=bool)
+            keys = one.keys.filter(pl.Series(is_new)) if len(one.keys) else one.keys
+            vocabulary = known.add(keys, first, one.missing >= 0 and known.missing < 0)
+            n_new = len(vocabulary) - len(known)
+            encoder._codecs[name] = replace(codec, vocabulary=vocabulary)
+            field_of.append(np.full(n_new, index[name], dtype=np.int32))
+            first += n_new
+            if len(one.keys):
+                number |= zip(one.ids.tolist(), vocabulary.find(one.keys).tolist(), strict=True)
+            if one.missing >= 0:
+                number[one.missing] = vocabulary.missing
+        encoder.field_at = self.field_at.add(field_of)
+        return encoder, number
+
     def with_unnamed(self, fields: Sequence[int]) -> Encoder:
         """A copy with ids for values of the given fields that nobody can look up.
 
@@ -408,12 +505,20 @@ class Encoder:
                [0, 1]], dtype=int8)
         """
         table = self._read(frame)
-        columns = [
-            column
-            for name, codec in self._codecs.items()
-            if name in table.columns
-            for column in codec.encode(table)
-        ]
+        codecs = [codec for name, codec in self._codecs.items() if name in table.columns]
+        few = None
+        if table.n_rows <= FEW_ROWS:
+            with _uncollected(len(codecs)):
+                few = _look_up_few(codecs, table)
+        if few is not None:
+            cells = list(itertools.chain.from_iterable(few))
+            row_ptr = np.cumsum([0, *map(len, few)])
+            ids = np.array([feature for feature, _ in cells], dtype=np.int32)
+            values = np.array([value for _, value in cells], dtype=np.float32)
+            return MultiHot(row_ptr, ids, self.n_features, values if self.has_values else None)
+        # WHY: fields know nothing of one another, so that those of many rows are worth threads.
+        encoded = work_on_fields(lambda codec: codec.encode(table), codecs, table.n_rows)
+        columns = list(itertools.chain.from_iterable(encoded))
         return _join(columns, table.n_rows, self.n_features, self.has_values)
 
     def look_up(self, cells: Mapping[str, Any]) -> RowIds | None:
@@ -609,7 +714,7 @@ class Encoder:
         index, names = self.field_at[ids], self.schema.names
         order = np.argsort(index, kind="stable")
         fields, start = np.unique(index[order], return_index=True)
-        salts = hash_keys(pl.Series(names, dtype=pl.String)[fields[fields < len(names)]])
+        salts = [hash_key(names[field]) for field in fields.tolist() if field < len(names)]
         hashes = mix_bits(ids.astype(np.uint64))  # of one that is `with_unnamed`, of a new column
         for field, salt, at in zip(fields, salts, np.split(order, start[1:]), strict=False):
             vocabulary = self._codecs[names[field]].vocabulary
@@ -802,7 +907,10 @@ class Vocabulary:
             place = np.searchsorted(layer.ids, ids)
             there = np.flatnonzero(place < len(layer.ids))
             there = there[layer.ids[place[there]] == ids[there]]
-            hashes[there] = hash_keys(layer.keys.gather(place[there]))
+            if len(there) <= FEW:
+                hashes[there] = [hash_key(layer.key_at(at)) for at in place[there].tolist()]
+            else:
+                hashes[there] = hash_keys(layer.keys.gather(place[there]))
         return hashes
 
     def add(
@@ -862,10 +970,14 @@ class _Codec:
         kind, new = self.kind.learn(table), []
         may_be_new = self.missing and self.vocabulary.missing < 0
         if (few := kind.read_few(table)) is not None:
-            wanted = {key for keys in few for key, _ in keys}
-            if kind.field.knots is not None:
-                wanted.update(range(len(kind.field.knots)))
-            unknown = sorted(key for key in wanted if self.vocabulary.get(key) < 0)
+            # Declared knots are features all at once: see below.
+            declared = kind.field.knots
+            found: Any = range(len(declared or ()))
+            if declared is None:
+                found = {key for keys in few for key, _ in keys}
+            unknown: list[str | int] = sorted(found)
+            if self.vocabulary.layers:
+                unknown = [key for key in unknown if self.vocabulary.get(key) < 0]
             if meeting is not None and kind.is_open and unknown:
                 n_cells = collections.Counter(key for keys in few for key, _ in keys)
                 counts = np.array([n_cells[key] for key in unknown])
@@ -897,7 +1009,18 @@ class _Codec:
         if kind is self.kind and not len(keys) and not missing:
             return self
         vocabulary = self.vocabulary.add(keys, first, missing, lasting)
-        return replace(self, kind=kind, vocabulary=vocabulary)
+        return _Codec(kind, self.missing, vocabulary)
+
+    def learned_by(self, kind: Kind) -> _Codec:
+        """The same where a copy of it has learned what must be known before cells have keys."""
+        own, other = self.kind.state(), kind.state()
+        if self.kind.field != kind.field or (None not in (own, other) and own != other):
+            raise InputError(
+                f"the column {kind.field.name!r} is new, and two parts have made different fields "
+                f"of it ({self.kind.field} and {kind.field}, {own} and {other}): declare it, with "
+                "its bounds or knots, before they observe it."
+            )
+        return self if other is None or own is not None else replace(self, kind=kind)
 
     def unseen(self, table: Table) -> Unseen:
         """Describe what has no id."""
@@ -927,8 +1050,6 @@ class _Codec:
 
     def encode(self, table: Table) -> list[_Column]:
         """Give the ids of the field's column; a date's parts are columns of their own."""
-        if (few := self.kind.read_few(table)) is not None:
-            return self._encode_few(few)
         columns = [
             _Column(cells.spread(self.vocabulary.find(cells.keys)), cells.row, cells.values)
             for cells in self.kind.read(table)
@@ -939,27 +1060,6 @@ class _Codec:
         else:
             ids = np.append(ids, np.full(len(rows), self.vocabulary.missing, np.int32))
             columns[0] = _Column(ids, np.append(row, rows), values)
-        return columns
-
-    def _encode_few(self, cells: Sequence[RowKeys]) -> list[_Column]:
-        """The same, cell by cell."""
-        get, missing, has_values = (
-            self.vocabulary.get,
-            self.vocabulary.missing,
-            self.kind.has_values,
-        )
-        columns = []
-        for part in range(max(1, *map(len, cells)) if cells else 1):
-            nothing = missing if part == 0 else -1
-            ids = [
-                get(keys[part][0]) if part < len(keys) else -1 if keys else nothing
-                for keys in cells
-            ]
-            values = None
-            if has_values:
-                carried = [keys[part][1] if part < len(keys) else 1.0 for keys in cells]
-                values = np.array(carried, dtype=np.float32)
-            columns.append(_Column(np.array(ids, dtype=np.int32), None, values))
         return columns
 
     def restore(self, features: pl.DataFrame) -> _Codec:
@@ -1031,6 +1131,44 @@ class FieldOf:
 
 
 # ---- all fields ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _uncollected(n_fields: int) -> Iterator[None]:
+    """Let Python's collector wait where some objects are made for each of very many fields.
+
+    WHY: none of them is garbage, and it would go through all of them again and again: a third of
+    the time of a table of 100,000 columns.
+    """
+    pauses = n_fields > _MANY_FIELDS and gc.isenabled()
+    if pauses:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pauses:
+            gc.enable()
+
+
+def _look_up_few(codecs: Sequence[_Codec], table: Table) -> list[list[tuple[int, float]]] | None:
+    """(N,) the ids of each row, and what their edges carry, cell by cell: what `_join` gives.
+
+    None where a field needs polars.  WHY: three rows of 100,000 columns would be as many arrays.
+    """
+    rows: list[list[tuple[int, float]]] = [[] for _ in range(table.n_rows)]
+    for codec in codecs:
+        cells, vocabulary = codec.kind.read_few(table), codec.vocabulary
+        if cells is None:
+            return None
+        get = vocabulary.get
+        for row, keys in zip(rows, cells, strict=True):
+            if not keys and vocabulary.missing >= 0:
+                row.append((vocabulary.missing, 1.0))
+            for key, value in keys:
+                feature = get(key)
+                if feature >= 0:
+                    row.append((feature, value))
+    return rows
 
 
 def _join(columns: Sequence[_Column], n_rows: int, n_features: int, has_values: bool) -> MultiHot:

@@ -13,7 +13,6 @@ import hashlib
 import math
 import re
 import reprlib
-import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -103,13 +102,29 @@ class Field:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"a field's name must be a non-empty string, not {self.name!r}.")
+        # WHY: a table may have 100,000 columns, of which most differ in their names alone.
+        is_usual = all([getattr(self, name) is usual for name, usual in _USUAL])
+        what = (self.kind, self.numeric)
+        if is_usual and all(type(word) is str for word in what) and what in _FAULTLESS:
+            return
         for fault in self._faults():
             raise InputError(f"field {self.name!r}: {fault}.")
+        if is_usual:
+            _FAULTLESS.add(what)
         for name in ("bounds", "scale"):
             if (pair := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _as_pair(pair))
         if self.knots is not None:
             object.__setattr__(self, "knots", tuple(float(knot) for knot in self.knots))
+
+    def with_knots(self, knots: Knots) -> Field:
+        """The field with knots that were learned from numbers.
+
+        WHY not `replace`: of 100,000 columns, what was learned is as it must be.
+        """
+        found = object.__new__(Field)
+        vars(found).update(vars(self), knots=tuple(knots.to_json()))
+        return found
 
     def _faults(self) -> Iterator[str]:
         if self.kind not in list(KINDS):  # as JSON may give a list, which has no hash
@@ -138,6 +153,12 @@ class Field:
         mean, std = (0.0, 1.0) if self.scale is None else _as_pair(self.scale)
         if not (math.isfinite(mean) and 0 < std < math.inf):
             yield f"scale must be a finite mean and a deviation above 0, not {self.scale!r}"
+
+
+_USUAL = tuple(
+    (name, getattr(Field, name)) for name in Field.__match_args__[2:] if name != "numeric"
+)
+_FAULTLESS: set[tuple[str, str]] = set()  # kinds, and how numbers become features
 
 
 def _as_pair(numbers: Any) -> tuple[float, float]:
@@ -182,6 +203,11 @@ class Lookup(ComputesOnce):
             return self._given
         is_text = bool(self._given) and isinstance(self._given[0], str)
         return pl.Series(self._given, dtype=pl.String if is_text else pl.Int32)
+
+    def key_at(self, place: int) -> str | int:
+        """One of the keys."""
+        key: str | int = self._given[place]
+        return key
 
     @cached_property
     def _id_of(self) -> dict[str | int, int]:
@@ -370,9 +396,19 @@ class Kind(ABC):
         >>> Text(Field("job", "categorical")).read_few(table)
         [(('cook', 1.0),), ()]
         """
-        column = table.columns[self.field.name]
-        is_few = len(column) <= FEW_ROWS and type(self).keys_in is not Kind.keys_in
-        if not is_few or self.hash_key is not None or column.dtype not in _FEW_TYPES:
+        if table.n_rows > FEW_ROWS or self.hash_key is not None:
+            return None
+        # WHY not `recall`, which would hash all of the field: this is for many columns.
+        name = self.field.name
+        read_by, kept = table.memo.get((name, "few"), _NOT_YET)
+        found: list[RowKeys] | None = kept
+        if read_by is not self:
+            found = self._read_few(table.columns[name])
+            table.memo[name, "few"] = self, found
+        return found
+
+    def _read_few(self, column: pl.Series) -> list[RowKeys] | None:
+        if type(self).keys_in is Kind.keys_in or column.dtype not in _FEW_TYPES:
             return None
         found: list[RowKeys] = []
         for cell in column.to_list():
@@ -423,6 +459,7 @@ class Kind(ABC):
 
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
+_NOT_YET: tuple[None, None] = None, None
 
 
 # ---- text ----------------------------------------------------------------------------------------
@@ -439,15 +476,26 @@ def read_texts(
     >>> cells.keys.to_list(), cells.spread(np.array([7, 3])).tolist()
     (['a', 'b'], [7, -1, 3, 7])
     """
+    n_filled = len(text) - text.null_count()
     if len(text) > SMALL:
-        distinct = text.drop_nulls().unique()
+        # WHY: texts are hashed once: their codes tell both what there is and where.
+        categories = pl.Categories.random()
+        coded = text.cast(pl.Categorical(categories))  # as long as it is there the texts are, too
+        distinct = categories.to_series()
+        code = coded.to_physical().fill_null(len(distinct)).to_numpy()  # (cells,)
+
+        def spread(ids: Ids) -> Ids:
+            return np.append(ids, np.int32(-1)).take(code)
     else:
         once = dict.fromkeys(text.to_list())
         once.pop(None, None)
         distinct = pl.Series(list(once), dtype=pl.String)
+
+        def spread(ids: Ids) -> Ids:
+            return Lookup(distinct, ids).find(text)
+
     keys = distinct if hash_key is None else _hash(distinct, hash_key)
-    n_filled = len(text) - text.null_count()
-    return Cells(distinct, keys, n_filled, lambda ids: Lookup(distinct, ids).find(text), row)
+    return Cells(distinct, keys, n_filled, spread, row)
 
 
 class Text(Kind):
@@ -756,6 +804,10 @@ class Knots(ComputesOnce):
         """
         if field.knots is not None:
             return cls.declared(field.knots)
+        if len(numbers) < 2 * _ROWS_A_KNOT:  # WHY: what `of_tally` gives for them, in a tenth of it
+            few = sorted({number for number in numbers.tolist() if math.isfinite(number)})
+            if len(few) <= 2:
+                return cls(np.array(few)) if few else None
         return cls.of_tally(field, _tally_of(field, numbers))
 
     @classmethod
@@ -796,15 +848,14 @@ class Knots(ComputesOnce):
         if len(few) > n_knots:
             of_few = cls._of_quantiles(*np.unique(finite, return_counts=True), n_knots)
             found = of_few.at.tolist()
-        size, middle = statistics.median(map(abs, few)) or 1.0, statistics.median(few)
+        size, middle = _median(sorted(map(abs, few))) or 1.0, _median(few)
         # Numbers far from 0 may lie close together: steps of their spread, or of parts of one.
         spread = few[-1] - few[0] or size / 16
-        at = {*found[:: max(1, len(found) // 3)], 0.0}
-        for part in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0):
-            at |= {size * part, -size * part}
-        for step in (0.5, 1.0, 2.0, 4.0):
-            at |= {middle + spread * step, middle - spread * step}
-        knots = sorted(knot for knot in at if math.isfinite(knot))
+        at = {*found[:: max(1, len(found) // 3)], 0.0, *[size * part for part in _PARTS]}
+        at.update([middle + spread * step for step in _STEPS])
+        knots = sorted(at)
+        if not (math.isfinite(knots[0]) and math.isfinite(knots[-1])):
+            knots = [knot for knot in knots if math.isfinite(knot)]
         return cls(np.array([knots[place] for place in _choose(len(knots), field.n_knots)]))
 
     @classmethod
@@ -870,7 +921,8 @@ class Knots(ComputesOnce):
 
     def to_json(self) -> list[float]:
         """The knots."""
-        return [float(knot) for knot in self.at]
+        found: list[float] = self.at.tolist()
+        return found
 
     @classmethod
     def from_json(cls, field: Field, numbers: Any) -> Knots | None:
@@ -881,6 +933,18 @@ class Knots(ComputesOnce):
             return None
         fits = at.ndim == 1 and 1 <= len(at) <= field.n_knots
         return cls(at) if fits and np.isfinite(at).all() and (at[1:] > at[:-1]).all() else None
+
+
+# Of the size of few numbers, and of their spread: where knots stand around them.
+_PARTS = tuple(sign * 2.0**power for power in range(-3, 4) for sign in (1, -1))
+_STEPS = tuple(sign * 2.0**power for power in range(-1, 3) for sign in (1, -1))
+
+
+def _median(ascending: list[float]) -> float:
+    middle = len(ascending) // 2
+    if len(ascending) % 2:
+        return ascending[middle]
+    return (ascending[middle - 1] + ascending[middle]) / 2
 
 
 @functools.cache
@@ -1012,11 +1076,12 @@ def guess_knots(field: Field, table: Table) -> Field:
     >>> guess_knots(Field("pay", "numeric", numeric="linear"), table).knots[:3]
     (-64.0, -32.0, -16.0)
     """
-    if field.kind != "numeric" or field.numeric != "linear" or field.name not in table.columns:
+    if field.kind != "numeric" or field.numeric != "linear" or field.knots is not None:
         return field
-    numbers = _numbers_in(table, field.name)
-    knots = Knots.guess(field, numbers[~np.isnan(numbers)])
-    return field if knots is None else replace(field, knots=tuple(knots.to_json()))
+    if field.name not in table.columns:
+        return field
+    knots = Knots.guess(field, _numbers_in(table, field.name))
+    return field if knots is None else field.with_knots(knots)
 
 
 def read_between(numbers: Floats, knots: Knots) -> tuple[Cells, Cells]:
@@ -1097,7 +1162,7 @@ class Number(Kind):
         if self.measure is not None:
             return self
         if self.field.knots is not None:
-            return replace(self, measure=Knots.declared(self.field.knots))
+            return type(self)(self.field, self.hash_key, Knots.declared(self.field.knots))
         numbers = self.numbers(table)
         measure = self._measure_type.learn(self.field, numbers[~np.isnan(numbers)])
         return self if measure is None else replace(self, measure=measure)

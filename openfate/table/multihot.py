@@ -292,6 +292,16 @@ class MultiHot(ComputesOnce):
         row_ptr = np.concatenate([[0], np.cumsum(present)])[self.row_ptr].astype(np.int64)
         return MultiHot(row_ptr, ids[present], len(features), _at(self.values, present))
 
+    def renumber(self, ids: ArrayLike, n_features: int) -> MultiHot:
+        """The same rows where feature j is called ``ids[j]``, among `n_features`.
+
+        Examples
+        --------
+        >>> MultiHot.from_rows([[0, 1]], 2).renumber([7, 3], 8).ids.tolist()
+        [7, 3]
+        """
+        return MultiHot(self.row_ptr, np.asarray(ids, np.int32)[self.ids], n_features, self.values)
+
     def widen(self, n_features: int) -> MultiHot:
         """Put the same rows in a larger feature space."""
         if n_features < self.n_features:

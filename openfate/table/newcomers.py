@@ -7,6 +7,7 @@ time.  Most values of a skewed column are met once: they cost eight bytes here, 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection
 
 import numpy as np
 import polars as pl
@@ -47,19 +48,21 @@ class Newcomers:
         """Of no values; `most` features may be known."""
         return cls(np.zeros((2, _A_FEATURE * max(most, 1024)), dtype=bool))
 
-    def meet(self) -> Meeting:
-        """What asks and tells it during one call."""
-        return Meeting(self.bits.copy())
+    def meet(self, fields: Collection[str] | None = None) -> Meeting:
+        """What asks and tells it during one call; of other fields every value gets an id."""
+        return Meeting(self.bits.copy(), fields)
 
 
 class Meeting:
     """The values of one call."""
 
-    def __init__(self, bits: Bits) -> None:
-        self._bits = bits
+    def __init__(self, bits: Bits, fields: Collection[str] | None = None) -> None:
+        self._bits, self._fields = bits, fields
 
     def admit(self, field: str, keys: pl.Series, n_cells: NDArray[np.integer]) -> Bits:
         """(n,) which new values get an id: those met before, or in more than one cell now."""
+        if self._fields is not None and field not in self._fields:
+            return np.ones(len(keys), dtype=bool)
         places = self._places(field, keys)  # (2, n)
         known = self._bits[:, places].all(1).any(0) | (n_cells > 1)
         self._bits[1, places[:, ~known]] = True

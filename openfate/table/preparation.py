@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from itertools import accumulate
@@ -29,6 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import DataFileError, InputError, check_choice, check_integer
+from openfate.executor import executor, spread
 from openfate.files import add_entry, hold_folder, read_journal, write_whole, writing
 from openfate.records import versions
 from openfate.table.blocks import (
@@ -460,7 +461,10 @@ def write_shards(
     ]
     shards: dict[str, list[Shard]] = {name: [] for name in parts.names}
     done = 0
-    for piece, shard in zip(pieces, work_ahead(writer.write, pieces, workers), strict=True):
+    made = work_ahead(writer.write, pieces, workers)
+    if executor() is not None:
+        made = writer.spread(pieces)
+    for piece, shard in zip(pieces, made, strict=True):
         if shard.file not in writer.kept:
             add_entry(journal, shard)
         shards[parts.names[piece.part]].append(shard)
@@ -479,18 +483,53 @@ class _Piece:
     last: int
 
 
+@dataclass(frozen=True, eq=False)
+class _ShardMaker:
+    """Turns codes into ids and labels, a shard at a time, in any process.
+
+    Parameters
+    ----------
+    columns, tables
+        The names of the columns, the target's first, and (codes,) of each the label or feature id.
+    n_observed
+        Ids from there on are new.
+    """
+
+    columns: tuple[str, ...]
+    tables: list[NDArray[Any]]
+    n_observed: int
+
+    def __call__(self, item: tuple[str, Codes]) -> tuple[Shard, bytes | memoryview]:
+        """The shard of a name and the codes (C, n) of its rows, and the bytes of its file."""
+        name, codes = item
+        columns = [
+            pl.Series(column, table[own])
+            for column, table, own in zip(self.columns, self.tables, codes, strict=False)
+        ]
+        frame = pl.DataFrame([*columns[1:], columns[0]])
+        content = BytesIO()
+        # WHY: zstd at level 1 writes three times as fast as the default for files 2 % larger.
+        frame.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
+        data = content.getbuffer()
+        new_cells = sum(int((column >= self.n_observed).sum()) for column in columns[1:])
+        clicks, digest = int(columns[0].cast(pl.Int64).sum()), hashlib.sha256(data).hexdigest()
+        # WHY bytes: a view cannot go to another process.
+        return Shard(name, len(frame), clicks, new_cells, len(data), digest), content.getvalue()
+
+
 class _Writer:
-    """Turns codes into ids and labels, a shard at a time; threads may share it."""
+    """Writes the shards that are not there yet; threads may share it."""
 
     def __init__(self, out: Path, journal: Path, parts: Parts, ids: Sequence[FieldIds]) -> None:
         self.out, self.parts, self.blocks = out, parts, parts.blocks
         labels = [LABELS.get(text, -1) for text in self.blocks.texts(0)]
         # (codes,) the label or the feature id, in the order of the blocks' columns
-        self.tables: list[NDArray[Any]] = [
+        tables: list[NDArray[Any]] = [
             np.array(labels, np.int8),
             *(field.ids(field.lookup) for field in ids),
         ]
-        self.n_observed = sum(field.n_observed for field in ids)
+        n_observed = sum(field.n_observed for field in ids)
+        self.make = _ShardMaker(self.blocks.columns, tables, n_observed)
         self.held = np.array(
             [
                 np.bincount(parts.of_block(number), minlength=len(parts.names))
@@ -508,21 +547,20 @@ class _Writer:
         """Write a shard that an interrupted run did not finish."""
         if piece.file in self.kept:
             return self.kept[piece.file]
-        columns = [
-            pl.Series(name, table[column])
-            for name, table, column in zip(
-                self.blocks.columns, self.tables, self._gather(piece), strict=False
-            )
-        ]
-        frame = pl.DataFrame([*columns[1:], columns[0]])
-        content = BytesIO()
-        # WHY: zstd at level 1 writes three times as fast as the default for files 2 % larger.
-        frame.write_parquet(content, compression="zstd", compression_level=1, statistics=False)
-        data = content.getbuffer()
-        write_whole(self.out / piece.file, data)
-        new_cells = sum(int((column >= self.n_observed).sum()) for column in columns[1:])
-        clicks, digest = int(columns[0].cast(pl.Int64).sum()), hashlib.sha256(data).hexdigest()
-        return Shard(piece.file, len(frame), clicks, new_cells, len(data), digest)
+        return self.keep(*self.make((piece.file, self._gather(piece))))
+
+    def keep(self, shard: Shard, content: bytes | memoryview) -> Shard:
+        """Write a shard that was made."""
+        write_whole(self.out / shard.file, content)
+        return shard
+
+    def spread(self, pieces: Iterable[_Piece]) -> Iterator[Shard]:
+        """Write shards that the processes of an executor make; files are read and written here."""
+        pieces = list(pieces)
+        rest = ((one.file, self._gather(one)) for one in pieces if one.file not in self.kept)
+        made = spread(self.make, rest)
+        for piece in pieces:
+            yield self.kept.get(piece.file) or self.keep(*next(made))
 
     def _gather(self, piece: _Piece) -> Codes:
         """Collect the codes of a piece's rows from the blocks that hold them."""

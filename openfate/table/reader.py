@@ -14,6 +14,8 @@ import csv
 import glob
 import gzip
 import io
+import shutil
+import weakref
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +24,7 @@ from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -35,11 +38,12 @@ from openfate.table.dtypes import (
     join_types,
     named_type,
     plain_types,
-    type_of,
+    widen_type,
 )
 from openfate.table.expressions import condition, unknown_name
 from openfate.table.fields import FEW_ROWS, Field, Knots, Numeric
 from openfate.table.frame import numbers_of, text_of
+from openfate.table.pieces import read_ahead
 from openfate.table.schema import Schema
 
 Content = gzip.GzipFile | io.BufferedReader
@@ -531,6 +535,7 @@ class RowFile:
         self._missing, self._declared = ["", *nulls], declared
         self._known = {name: named_type(dtype) for name, dtype in (types or {}).items()}
         self._files: list[File] = []
+        self._spools: dict[Path, _Spool] = {}
         for each in paths:
             if _is_parquet(each):
                 self._files.append(ParquetFile(each, may_be_empty=len(paths) > 1))
@@ -556,9 +561,18 @@ class RowFile:
         found = [(str(file.path), file.path.stat()) for file in self._files]
         return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in found]
 
-    @cached_property
+    @property
     def types(self) -> dict[str, pl.DataType]:
         """The type of every column, over the whole file or all files, in the first one's order."""
+        return self._looked[0]
+
+    @property
+    def n_rows(self) -> int:
+        """The rows of all files."""
+        return self._looked[1]
+
+    @cached_property
+    def _looked(self) -> tuple[dict[str, pl.DataType], int]:
         found: dict[str, pl.DataType] = dict.fromkeys(self._files[0].columns, pl.Null())
         n_rows = 0
         for file in self._files:
@@ -571,19 +585,23 @@ class RowFile:
         if not n_rows:
             raise DataFileError(f"{self.path}: the file has a first line but no rows.")
         if isinstance(self._files[0], ParquetFile):
-            return found
+            return found, n_rows
         known = {name: self._known.get(name, pl.Null()) for name in found}
-        return {name: join_types(known[name], dtype) for name, dtype in found.items()}
+        return {name: join_types(known[name], dtype) for name, dtype in found.items()}, n_rows
 
     def _look(self, file: TextFile) -> tuple[dict[str, pl.DataType], int]:
         """The types of a text file's columns, and the number of its rows."""
         found: dict[str, pl.DataType] = dict.fromkeys(file.columns, pl.Null())
         n_rows = 0
-        for block in self._blocks(file):
+        spool = _Spool() if _is_large(file) else None
+        for block in self._parse(file):
             n_rows += len(block)
             for column in block:
-                if found[column.name] != pl.String:
-                    found[column.name] = join_types(found[column.name], type_of(column))
+                found[column.name] = widen_type(found[column.name], column)
+            if spool is not None and not spool.add(block):
+                spool = None
+        if spool is not None:
+            self._spools[file.path] = spool
         return found, n_rows
 
     def _join(self, name: str, one: pl.DataType, other: pl.DataType, file: File) -> pl.DataType:
@@ -675,24 +693,31 @@ class RowFile:
                 for frame in file.frames(columns, size):
                     yield frame if dict(frame.schema) == wanted else frame.cast(wanted)  # type: ignore[arg-type]
             else:
-                for block in self._blocks(file):
+                for block in self._blocks(file, columns):
                     yield pl.DataFrame([self._as_typed(block[name]) for name in columns])
 
     @cached_property
     def _small(self) -> pl.DataFrame | None:
         """The rows of a text file that are few: a command goes through them four times."""
         file = self._files[0]
-        if isinstance(file, ParquetFile) or file.is_packed:
-            return None
-        if file.path.stat().st_size > _SMALL_FILE:
+        if isinstance(file, ParquetFile) or _is_large(file):
             return None
         blocks = [pl.DataFrame([self._as_typed(c) for c in block]) for block in self._blocks(file)]
         return pl.concat(blocks) if blocks else None
 
-    def _blocks(self, file: TextFile) -> Iterator[pl.DataFrame]:
-        """Text cells, null where one means "missing"."""
+    def _blocks(
+        self, file: TextFile, columns: Sequence[str] | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """Text cells of some columns or all, null where one means "missing"."""
+        spool = self._spools.get(file.path)
+        blocks = self._parse(file) if spool is None else spool.blocks(columns)
+        return blocks if spool is not None or columns is None else (b[columns] for b in blocks)
+
+    def _parse(self, file: TextFile) -> Iterator[pl.DataFrame]:
+        """Text cells as the file has them."""
         cells = pl.when(pl.all().is_in(self._missing)).then(None).otherwise(pl.all()).name.keep()
-        for rows in file.rows():
+        # WHY: a thread parses while this one looks at what is parsed.
+        for rows in read_ahead(file.rows(), 1) if _is_large(file) else file.rows():
             if len(rows.cells) > FEW_ROWS:
                 yield rows.cells.select(cells)
             else:  # WHY: of many columns, whose expressions take longer than their cells
@@ -751,11 +776,46 @@ class RowFile:
                     filled.add(name)
                 is_number = dtype.is_numeric() or dtype == pl.Duration
                 if is_number or (name in known and known[name].kind == "numeric"):
-                    spans.setdefault(name, _Span()).add(numbers_of(column, name))
+                    measure = known[name].numeric if name in known else numeric
+                    span = spans.setdefault(name, _Span(for_knots=measure == "linear"))
+                    span.add(column if dtype == pl.Float64 else numbers_of(column, name))
         if not sample:
             return Schema([])
         schema = Schema.from_frame(pl.concat(sample), overrides=known, numeric=numeric)
         return Schema(_measure(field, spans) for field in schema if field.name in filled)
+
+
+def _is_large(file: TextFile) -> bool:
+    return file.is_packed or file.path.stat().st_size > _SMALL_FILE
+
+
+class _Spool:
+    """Parsed blocks of text on disk, for a file that is gone through again: parsed once.
+
+    Arrow takes two or three times the room of the text; the folder is deleted with this object.
+    """
+
+    def __init__(self) -> None:
+        self._folder, self._n_blocks = Path(mkdtemp(prefix="openfate-")), 0
+        self._delete = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.arrow"
+
+    def add(self, block: pl.DataFrame) -> bool:
+        """Keep a block; False where the disk has no room, and nothing is kept any more."""
+        try:
+            block.write_ipc(self._path(self._n_blocks), compression="uncompressed")
+        except _REFUSALS:
+            self._delete()
+            return False
+        self._n_blocks += 1
+        return True
+
+    def blocks(self, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
+        """All blocks, of some columns or all."""
+        wanted = None if columns is None else list(columns)
+        return (pl.read_ipc(self._path(n), columns=wanted) for n in range(self._n_blocks))
 
 
 def rebatch(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
@@ -776,8 +836,12 @@ def rebatch(frames: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]
 
 @dataclass
 class _Span:
-    """The finite numbers of a column so far: how many, between what, and how spread."""
+    """The finite numbers of a column so far: how many, between what, and how spread.
 
+    Of a column whose knots alone are asked for the first of them will do.
+    """
+
+    for_knots: bool = False
     n: int = 0
     low: float = np.inf
     high: float = -np.inf
@@ -792,7 +856,11 @@ class _Span:
         if not len(values):
             return
         if len(self.first) < _FOR_KNOTS:
-            self.first = np.append(self.first, values[: _FOR_KNOTS - len(self.first)])
+            more = values[: _FOR_KNOTS - len(self.first)]
+            self.first = np.append(self.first, more) if len(self.first) else more
+        if self.for_knots:
+            self.n += len(values)
+            return
         self.low = min(self.low, float(values.min()))
         self.high = max(self.high, float(values.max()))
         # Chan's rule: exact, and no batch needs to know the mean of the others beforehand.
@@ -813,7 +881,7 @@ def _measure(field: Field, spans: Mapping[str, _Span]) -> Field:
         return field
     if field.numeric == "linear":
         knots = Knots.learn(field, span.first)
-        return field if knots is None else replace(field, knots=tuple(knots.at.tolist()))
+        return field if knots is None or field.knots is not None else field.with_knots(knots)
     if field.numeric == "value":
         std = (span.squares / span.n) ** 0.5 if span.low < span.high else 1.0
         return field if field.scale else replace(field, scale=(span.mean, std or 1.0))

@@ -5,7 +5,9 @@ All have `types`, `batches` and `identity`; the same rows come in the same order
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,14 +55,28 @@ class Scan:
     [[('Rome',), ('Oslo',)], [('Bern',)]]
     """
 
-    identity: Any = None
-
     def __init__(
         self,
         types: dict[str, pl.DataType],
         read: Callable[[list[str], int], Iterable[pl.DataFrame]],
     ) -> None:
         self.types, self._read = types, read
+
+    @cached_property
+    def identity(self) -> str | None:
+        """A hash of all rows, for which they are gone through; None where some cannot be hashed."""
+        # WHY: a query may be the same, and what it reads another; files tell by their times.
+        digest = hashlib.sha256(repr(list(self.types.items())).encode())
+        # WHY: the codes of categories are those of one process.
+        text = pl.selectors.categorical().cast(pl.String)
+        try:
+            for batch in self.batches():
+                digest.update(batch.with_columns(text).hash_rows(seed=0).to_numpy().tobytes())
+        except DataFileError:
+            raise
+        except _REFUSALS:
+            return None
+        return digest.hexdigest()
 
     def batches(
         self, size: int = PART_ROWS, *, columns: Iterable[str] | None = None

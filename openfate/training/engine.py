@@ -29,7 +29,9 @@ from openfate.training.lines import Lines
 from openfate.training.masking import draw_masks, drop_edges
 from openfate.training.metrics import mean_loss, mixture
 from openfate.training.optim import LeanAdam, Optimizer, RowAdam, make_optimizer, rate_at
+from openfate.training.ranks import Ranks
 from openfate.training.settings import EngineName, Settings
+from openfate.training.sharded import ShardedRowAdam
 
 Device = torch.device | str
 _EVERYTHING = (torch.empty(0),)  # the one mask of rows in bags, which is not looked at
@@ -49,7 +51,9 @@ class Seeds(NamedTuple):
         return cls(*np.random.SeedSequence([seed, number]).generate_state(3).tolist())
 
 
-def make_engine(model: FATE, settings: Settings, device: Device) -> Engine:
+def make_engine(
+    model: FATE, settings: Settings, device: Device, ranks: Ranks | None = None
+) -> Engine:
     """The engine of a stream that the settings name, or the fastest that fits.
 
     Examples
@@ -61,6 +65,10 @@ def make_engine(model: FATE, settings: Settings, device: Device) -> Engine:
     openfate.errors.InputError: engine='fused' does not fit: device=cpu is no GPU. Choose \
 engine='auto', which takes plain torch then.
     """
+    if ranks is not None and ranks.in_group:
+        if settings.engine == "fused":
+            raise InputError("engine='fused' is of one process: a cluster takes 'auto' or 'plain'.")
+        return Engine(model, settings, device, ranks=ranks)
     if takes_fused(settings.engine, model, device, settings):
         # WHY here: this module loads Triton.
         from openfate.training.fused.click_engine import FusedEngine  # noqa: PLC0415
@@ -140,6 +148,11 @@ def check_observed(highest: int, n_observed: int) -> None:
         )
 
 
+def batch_is_whole(batch: Batch | Bag) -> bool:
+    """Whether the features of a mini-batch are all of the model's."""
+    return isinstance(batch, Batch) and batch.whole
+
+
 class Engine:
     """Torch's autograd, for every model and device; a kind of it may compute otherwise.
 
@@ -163,11 +176,14 @@ class Engine:
         Of the whole run over a table, for the schedule of learning rates.
     shown
         (D, M, 1) of networks side by side: 1 where a feature may be seen by each, else 0.
+    ranks
+        The processes that train together.
     """
 
     theta: Optimizer
     omega: Optimizer
     table: RowAdam | None
+    sharded: ShardedRowAdam | None = None  # in place of `table`, where ranks share out the rows
 
     def __init__(
         self,
@@ -181,8 +197,10 @@ class Engine:
         lines: Lines | None = None,
         n_steps: int | None = None,
         shown: Tensor | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model, self.settings, self.device = model, settings, torch.device(device)
+        self.ranks, self.seed, self.n_learned = ranks or Ranks(), seed, 0
         self.is_stream, self.lines, self.n_steps = seed is None, lines, n_steps
         self.shown = shown
         self.mask_rng, self.edge_rng = torch.Generator(), torch.Generator(device)
@@ -190,7 +208,10 @@ class Engine:
         s, g = settings, model.extrapolator
         theta = list(model.backbone.parameters())
         self.table, betas = None, (0.9, s.beta2)
-        if seed is None:
+        if seed is None and self.ranks.n_sharded is not None:
+            self.sharded = ShardedRowAdam(model.W.detach(), self.ranks.n_ranks, s.lr, s.adam)
+            self.table = self.sharded.own
+        elif seed is None:
             self.table = RowAdam(model.W.detach(), s.lr, mode=s.adam)
         else:
             if by_rows:
@@ -207,7 +228,9 @@ class Engine:
 
     def prepare(self, ids: Array, y: Array) -> Any:
         """What `learn` takes, of ids (B, d) and labels (B,); may run in another thread."""
-        return Batch.of(ids, y, self.device)
+        if self.sharded is not None:
+            return Batch.of(*self.ranks.cut_ids(ids, y), self.device)
+        return self.ranks.own_batch(Batch.of(ids, y, self.device))
 
     def learn(self, batch: Any, seeds: Seeds | None = None) -> Tensor | float:
         """Algorithm 1: step phi and W at every mask, omega once; the mean loss of the masks."""
@@ -216,41 +239,92 @@ class Engine:
             torch.manual_seed(seeds.dropout)
             self.mask_rng.manual_seed(seeds.masks)
             self.edge_rng.manual_seed(seeds.edges)
+        self.n_learned += 1
         if table is not None and isinstance(batch, Bag):
             assert batch.touched is not None
             table.touch(batch.touched)
         elif table is not None:
             assert isinstance(batch, Batch)
-            check_observed(int(batch.ids[-1]), len(self.model.W))
-            table.touch(batch.ids)
+            check_observed(int(batch.ids[-1]), self.ranks.n_sharded or len(self.model.W))
+            (self.sharded or table).touch(batch.ids)
         self._set_rates()
         if not self.model.training:  # WHY: it asks every layer
             self.model.train()
         losses = []
+        share = self.ranks.share(batch.y, batch.weight)
         omega.zero_grad()
         if s.accumulate_backbone:  # REFERENCE: T2
             theta.zero_grad()
         with self._omega_unchanged():
-            for kept in self._masks(batch):
+            for kept in self._draw_for(batch, seeds):
                 if s.overwrite_hidden and isinstance(batch, Batch):
                     with torch.no_grad():  # PAPER: T5, W[f_j] <- 0 as printed
                         self.model.W[batch.ids[(~kept).nonzero()[:, 0]]] = 0
                 if not s.accumulate_backbone:
                     theta.zero_grad()
                 loss = self._loss(batch, kept)
-                loss.backward()  # type: ignore[no-untyped-call]
+                self._backward(loss, batch, share)
                 theta.step()  # phi and W: at every mask
-                if table is not None:
+                if self.sharded is not None:
+                    self.sharded.step(share)
+                elif table is not None:
                     table.step()
                 if not s.async_updates:
-                    omega.step()
+                    self._step_omega(share)
                     omega.zero_grad()
                 losses.append(loss.detach())
         if s.async_updates:
-            omega.step()  # omega: once, with the accumulated gradient
-        if table is not None:
+            self._step_omega(share)  # omega: once, with the accumulated gradient
+        if self.sharded is not None:
+            self.sharded.release()
+        elif table is not None:
             table.release()
-        return torch.stack(losses).mean()
+        self.ranks.agree_(self.model)
+        return self.ranks.mean(torch.stack(losses).mean(), share)
+
+    def _draw_for(self, batch: Batch | Bag, seeds: Seeds | None) -> Iterable[Tensor]:
+        """The masks of a mini-batch; in a group all have the same, and dropped cells of their own.
+
+        WHY drawn anew there: the ranks draw for different numbers of cells, so that generators that
+        run through would part, and a checkpoint would have to keep all of them.
+        """
+        if not self.ranks.in_group:
+            return self._masks(batch)
+        seed, number = (self.seed, self.n_learned) if seeds is None else (seeds.masks, 0)
+        assert seed is not None
+        shared, own = (self.ranks.seed(seed, number, of_rows) for of_rows in (False, True))
+        self.mask_rng.manual_seed(shared)
+        masks = self._masks(batch)
+        self.mask_rng.manual_seed(own)
+        self.edge_rng.manual_seed(own + 1)
+        torch.manual_seed(own + 2)
+        return masks
+
+    def _backward(self, loss: Tensor, batch: Batch | Bag, share: float) -> None:
+        """The gradients of phi and W, over the rows of all ranks."""
+        if self.ranks.is_alone:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return
+        exchanged: list[Tensor] = list(self.model.backbone.parameters())
+        if self.table is None:
+            exchanged.insert(0, self.model.W)
+        piled = [parameter.grad for parameter in exchanged]  # of the masks before: exchanged
+        for parameter in exchanged:
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        touched = batch.ids if self.table is None and isinstance(batch, Batch) else None
+        self.ranks.add_up_(exchanged, share, None if batch_is_whole(batch) else touched)
+        if self.table is not None and self.sharded is None:
+            self.ranks.add_up_([self.table.rows], share)
+        for parameter, before in zip(exchanged, piled, strict=True):
+            if before is not None:
+                parameter.grad = before if parameter.grad is None else parameter.grad + before
+
+    def _step_omega(self, share: float) -> None:
+        g = self.model.extrapolator
+        if g is not None:
+            self.ranks.add_up_(list(g.parameters()), share)
+        self.omega.step()
 
     def _set_rates(self) -> None:
         """The learning rates of this step of a table."""
@@ -321,7 +395,9 @@ class Engine:
         edges = self.draw_edges(X, s.drop_edge)
         if s.cell_dropout:
             X = X.with_values(self._drop_cells(X.value, X.n_edges))
-        if self.table is not None:
+        if self.sharded is not None:
+            W = self.sharded.rows
+        elif self.table is not None:
             W = self.table.rows
         else:
             # WHY: backward of index_select is half as long as that of W[ids].
@@ -378,6 +454,7 @@ class Engine:
         if self.is_stream:  # whose random numbers begin anew at each batch
             return found
         numbers = {"masks": self.mask_rng.get_state(), "edges": self.edge_rng.get_state()}
+        numbers["learned"] = torch.tensor(self.n_learned)
         if self.device.type == "cuda":
             numbers["cuda"] = torch.cuda.get_rng_state(self.device)
         return {**found, "random": {**numbers, "dropout": torch.get_rng_state()}}
@@ -391,6 +468,7 @@ class Engine:
         if self.is_stream:
             return
         numbers = {k: v.cpu() for k, v in saved.part(checkpoint, "random").items()}
+        self.n_learned = int(numbers.get("learned", 0))  # not in checkpoints of before
         self.mask_rng.set_state(numbers["masks"])
         self.edge_rng.set_state(numbers["edges"])
         torch.set_rng_state(numbers["dropout"])

@@ -7,19 +7,23 @@ files: progress goes out through `on_step`, the run itself through `on_checkpoin
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, astuple, replace
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from openfate.errors import InputError, OpenFATEError
+from openfate.executor import Executor, executor
 from openfate.models import FATE
 from openfate.seeds import checked_seed
 from openfate.table import MultiHot
@@ -27,9 +31,12 @@ from openfate.training import checkpoint as saved
 from openfate.training.batches import Batches
 from openfate.training.checkpoint import Checkpoint
 from openfate.training.history import BestWeights, History, MeanWeights, Step
+from openfate.training.ranks import Ranks
 from openfate.training.settings import Settings, check_device
+from openfate.training.sharded import cut_checkpoint, join_checkpoints, join_rows
 from openfate.training.sources import Steps, StreamSource, TableSource
 
+_SECONDS = 5.0  # from one checkpoint to the next within a step, at least
 LabelledRows = tuple[MultiHot, ArrayLike] | tuple[MultiHot, ArrayLike, ArrayLike | None]
 
 
@@ -95,8 +102,9 @@ def train(
     on_step
         Called after each step: an epoch of a table or a round of it, a mini-batch of a stream.
     on_checkpoint
-        Called with the run so far as flat tensors.  They are the live ones: write or copy them
-        before returning.
+        Called with the run so far as flat tensors, after `Settings.checkpoint_every` steps and
+        every few seconds within a step.  They are the live ones: write or copy them before
+        returning.
 
     Returns
     -------
@@ -123,28 +131,157 @@ def train(
     >>> len(history.steps)
     4
     """
-    of_run = model, settings or Settings(), checked_seed(seed), check_device(device)
+    options = _Options(
+        *(X, y, settings or Settings(), sample_weight, validation, field_of, is_knot, shown),
+        *(checked_seed(seed), str(device)),
+    )
+    found = executor()
+    if found is not None:
+        return _train_together(found, model, options, resume, on_step, on_checkpoint)
+    return _train(model, options, Ranks(), resume, on_step, on_checkpoint)
+
+
+class _Options(NamedTuple):
+    """What `train` is told, but for the model and whom to tell."""
+
+    X: MultiHot | Callable[[int], Batches]
+    y: ArrayLike | None
+    settings: Settings
+    sample_weight: ArrayLike | None
+    validation: LabelledRows | Callable[[], Batches] | None
+    field_of: NDArray[np.integer] | None
+    is_knot: NDArray[np.bool_] | None
+    shown: NDArray[np.bool_] | None
+    seed: int
+    device: str
+
+
+def _train(
+    model: FATE,
+    options: _Options,
+    ranks: Ranks,
+    resume: Checkpoint | None,
+    on_step: Callable[[Step], None] | None,
+    on_checkpoint: Callable[[Checkpoint], None] | None,
+) -> History:
+    """Train in this process, as one of the ranks."""
+    X, y, settings, sample_weight, validation, field_of, is_knot, shown, seed, device = options
+    of_run = model, settings, seed, check_device(device)
     source: TableSource | StreamSource
     if isinstance(X, MultiHot):
-        source = TableSource(*of_run, X, y, sample_weight, field_of, validation, is_knot, shown)
+        source = TableSource(
+            *of_run, X, y, sample_weight, field_of, validation, is_knot, shown, ranks
+        )
     elif any(given is not None for given in (y, sample_weight, field_of, is_knot, shown)):
         raise InputError(
             "y, sample_weight, field_of, is_knot and shown are of a table: batches hold ids and "
             "labels."
         )
     else:
-        source = StreamSource(*of_run, X, validation)
+        source = StreamSource(*of_run, X, validation, ranks)
     run = _Run(source)
+    # WHY not within steps of shards: their parts of a checkpoint must be of the same moment.
+    within = None if ranks.n_sharded is not None else on_checkpoint
     with run.running(resume) as steps:
         for epoch, batches in steps:
-            step = run.end_step(epoch, run.learn(batches))
+            step = run.end_step(epoch, run.learn(epoch, batches, within))
             if on_step is not None:
                 on_step(step)
             if run.out_of_patience():
                 break
             if on_checkpoint is not None and step.number % source.settings.checkpoint_every == 0:
-                on_checkpoint(run.checkpoint())
+                run.hand_out(on_checkpoint)
     return run.history
+
+
+def _train_together(
+    processes: Executor,
+    model: FATE,
+    options: _Options,
+    resume: Checkpoint | None,
+    on_step: Callable[[Step], None] | None,
+    on_checkpoint: Callable[[Checkpoint], None] | None,
+) -> History:
+    """Train in the processes of an executor; where one dies, go on from the last checkpoint."""
+    model.cpu()
+    n_ranks, is_sharded = processes.n_workers, processes.embeddings == "sharded"
+    n_told, parts = 0, dict[tuple[int, int], Checkpoint]()
+    shared = Ranks(0, n_ranks, processes.whole_graph, in_group=True)
+    if is_sharded:
+        shared = replace(shared, n_sharded=len(model.W))
+
+    def make() -> list[Callable[..., Any]]:
+        parts.clear()
+        if not is_sharded:
+            return [partial(_train_rank, shared, model, options, resume)] * n_ranks
+        return [
+            partial(_train_rank, shared, _shard(model, rank, n_ranks), options, own)
+            for rank in range(n_ranks)
+            for own in [None if resume is None else cut_checkpoint(resume, rank, n_ranks)]
+        ]
+
+    def hear(told: tuple[int, Step | Checkpoint]) -> None:
+        nonlocal n_told
+        rank, content = told
+        if not isinstance(content, Step):
+            number = len(content["steps"])
+            parts[number, rank] = content
+            if is_sharded and any((number, one) not in parts for one in range(n_ranks)):
+                return
+            keep([parts.pop((number, one)) for one in range(n_ranks)] if is_sharded else [content])
+        elif content.number > n_told:  # those after a checkpoint are taken again, and are the same
+            n_told = content.number
+            if on_step is not None:
+                on_step(content)
+
+    def keep(found: list[Checkpoint]) -> None:
+        nonlocal resume
+        resume = join_checkpoints(found)
+        if on_checkpoint is not None:
+            on_checkpoint(resume)
+
+    results = processes.run_together(make, hear)
+    weights, history = results[0]
+    if is_sharded:
+        weights = {**weights, "W": join_rows([own["W"] for own, _ in results])}
+    model.load_state_dict(weights)
+    model.eval()
+    return cast("History", history)
+
+
+def _shard(model: FATE, rank: int, n_ranks: int) -> FATE:
+    """The model with the rows of W that a rank owns."""
+    W = model.W
+    model.W = nn.Parameter(W.detach()[:0])  # WHY: a copy would copy all of it
+    own = copy.deepcopy(model)
+    model.W, own.W = W, nn.Parameter(W.detach()[rank::n_ranks].clone())
+    return own
+
+
+def _train_rank(
+    shared: Ranks,
+    model: FATE,
+    options: _Options,
+    resume: Checkpoint | None,
+    rank: int,
+    tell: Callable[[Any], None],
+) -> tuple[dict[str, Tensor], History]:
+    """Train as one of the ranks; the first one tells of it, and all of their shards."""
+    model = copy.deepcopy(model)  # WHY: what is sent may be shared, and cannot be written to
+    ranks = replace(shared, rank=rank)
+    is_first, is_sharded = rank == 0, ranks.n_sharded is not None
+
+    def on_step(step: Step) -> None:
+        if is_first:
+            tell((0, step))
+
+    def keep(checkpoint: Checkpoint) -> None:
+        own = {name: tensor.detach().cpu().clone() for name, tensor in checkpoint.items()}
+        tell((rank, own))
+
+    told = keep if is_first or is_sharded else None
+    history = _train(model, options, ranks, resume, on_step, told)
+    return (model.cpu().state_dict() if is_first or is_sharded else {}), history
 
 
 class _Run:
@@ -155,6 +292,9 @@ class _Run:
         self.model, self.best = source.model, BestWeights(source.model)
         self.mean = MeanWeights(source.model)
         self.history = History(untrained=source.untrained.tolist())
+        # Of the step that is going on: its epoch, and the losses of the mini-batches so far.
+        self.epoch, self.losses = 1, cast("list[Tensor | float]", [])
+        self.handed_out = time.monotonic()
 
     @contextmanager
     def running(self, resume: Checkpoint | None) -> Iterator[Steps]:
@@ -165,11 +305,9 @@ class _Run:
             torch.manual_seed(self.source.seed + 2)
             if resume is not None:
                 self._load(resume)
-            done = self.history.steps
-            epoch = done[-1].epoch if done else 1
-            n_done = sum(step.epoch == epoch for step in done)
+            n_done = sum(step.epoch == self.epoch for step in self.history.steps)
             try:
-                with closing(self.source.steps(epoch, n_done)) as steps:
+                with closing(self.source.steps(self.epoch, n_done)) as steps:
                     yield steps
             finally:
                 self._close()
@@ -179,12 +317,18 @@ class _Run:
                 "batches gave no batch of two rows or more: there was nothing to train on."
             )
 
-    def learn(self, batches: Iterable[Any]) -> list[Tensor | float]:
-        """Train on the mini-batches of the next step; their losses."""
-        losses: list[Tensor | float] = []
+    def learn(
+        self,
+        epoch: int,
+        batches: Iterable[Any],
+        on_checkpoint: Callable[[Checkpoint], None] | None = None,
+    ) -> list[Tensor | float]:
+        """Train on the mini-batches of the next step, but for those done before; their losses."""
+        self.epoch, losses = epoch, self.losses
         seeds = self.source.seeds(len(self.history.steps) + 1)
         every = self.source.average_every if self.settings.averaging else 0
-        for number, batch in enumerate(batches, 1):
+        rest = itertools.islice(batches, len(losses), None)
+        for number, batch in enumerate(rest, 1 + len(losses)):
             loss = self.engine.learn(batch, seeds)
             # WHY: small tensors that live for an epoch lie between the arrays of its mini-batches,
             # whose memory could then not be used again.  A GPU would have to wait.
@@ -192,6 +336,9 @@ class _Run:
             if every and number % every == 0:
                 self.engine.settle()
                 self.mean.add()
+            if on_checkpoint is not None and time.monotonic() - self.handed_out > _SECONDS:
+                self.hand_out(on_checkpoint)
+        self.losses = []
         return losses
 
     def _close(self) -> None:
@@ -215,7 +362,7 @@ class _Run:
         if validate is not None and number % self.settings.validate_every == 0:
             self.engine.settle()
             with self.mean.in_place():
-                loss, auc = validate()
+                loss, auc = self.source.ranks.ask_first(validate, self.model.W)
                 self._check_finite(loss, number)
                 step = replace(step, validation_loss=loss, auc=auc)
                 if step.score > self.best.score:
@@ -243,6 +390,11 @@ class _Run:
 
     # ---- checkpoints ---------------------------------------------------------------------------
 
+    def hand_out(self, on_checkpoint: Callable[[Checkpoint], None]) -> None:
+        """Give a checkpoint away."""
+        on_checkpoint(self.checkpoint())
+        self.handed_out = time.monotonic()
+
     def checkpoint(self) -> Checkpoint:
         """The run so far; the tensors are the live ones."""
         parts = {
@@ -255,8 +407,9 @@ class _Run:
         flat = {f"{part}.{key}": v for part, tensors in parts.items() for key, v in tensors.items()}
         steps = [astuple(step) for step in self.history.steps]
         flat["steps"] = torch.tensor(steps, dtype=torch.float64).view(-1, 5)
-        about = {"best": self.history.best, "averaged": self.mean.count, "run": self._about()}
-        flat["about"] = saved.to_text(about)
+        flat["losses"] = torch.tensor([*map(float, self.losses)], dtype=torch.float64)
+        about = {"best": self.history.best, "averaged": self.mean.count, "epoch": self.epoch}
+        flat["about"] = saved.to_text({**about, "run": self._about()})
         return flat
 
     def _about(self) -> dict[str, Any]:
@@ -285,6 +438,7 @@ class _Run:
         rows = cast("list[list[float]]", checkpoint["steps"].tolist())
         history = self.history
         history.steps = [Step(int(n), int(epoch), *scores) for n, epoch, *scores in rows]
-        history.best = about["best"]
+        history.best, self.epoch = about["best"], about["epoch"]
+        self.losses = cast("list[Tensor | float]", checkpoint["losses"].tolist())
         if history.best:
             self.best.score = history.steps[history.best - 1].score

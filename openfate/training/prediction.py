@@ -16,7 +16,9 @@ from openfate.graph import Edges
 from openfate.models import FATE
 from openfate.training.batches import Batch, Batches, prepare_ahead
 from openfate.training.engine import Device, takes_fused
+from openfate.training.ranks import Ranks
 from openfate.training.settings import EngineName, check_device
+from openfate.training.sharded import Routes
 
 Predictions = Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]
 
@@ -56,9 +58,15 @@ def predict_batches(
 
 
 def make_predictor(
-    model: FATE, device: Device, engine: EngineName = "auto", drop_new: bool = False
+    model: FATE,
+    device: Device,
+    engine: EngineName = "auto",
+    drop_new: bool = False,
+    ranks: Ranks | None = None,
 ) -> Predictor:
     """As `make_engine`; `drop_new` leaves features from id D on out."""
+    if ranks is not None and ranks.in_group:
+        return Predictor(model, device, drop_new, ranks)
     if takes_fused(engine, model, device):
         # WHY here: this module loads Triton.
         from openfate.training.fused.click_engine import FusedPredictor  # noqa: PLC0415
@@ -70,8 +78,11 @@ def make_predictor(
 class Predictor:
     """Predicts each mini-batch from its own graph, by the model's own forward."""
 
-    def __init__(self, model: FATE, device: Device, drop_new: bool) -> None:
+    def __init__(
+        self, model: FATE, device: Device, drop_new: bool, ranks: Ranks | None = None
+    ) -> None:
         self.model, self.device, self.drop_new = model, device, drop_new
+        self.ranks = ranks or Ranks()
 
     def logits(self, batches: Batches, n_ahead: int) -> Predictions:
         """Logits (B,) and labels (B,) of each mini-batch."""
@@ -85,9 +96,17 @@ class Predictor:
     @torch.no_grad()
     def _predict(self, batch: Batch) -> Tensor:
         model = self.model
-        observed = batch.ids < len(model.W)
+        observed = batch.ids < (self.ranks.n_sharded or len(model.W))
         W = model.W.new_zeros(len(batch.ids), model.W.size(1))
-        W[observed] = model.W[batch.ids[observed]]
+        W[observed] = self._rows(batch.ids[observed])
         X = batch.X.keep_features(observed) if self.drop_new else batch.X
         out: Tensor = model(X, observed, Edges.of(X), W)
         return out[:, 0]
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        """(U, C) rows of W; where they are sharded all ranks ask for the same."""
+        W = self.model.W
+        if self.ranks.n_sharded is None:
+            return W[ids]
+        routes = Routes(self.ranks.n_ranks, ids)
+        return routes.fetch(W[routes.owned])

@@ -22,7 +22,7 @@ from torch.nn import BatchNorm1d
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges
 from openfate.models import FATE, Backbone, Members, field_means
-from openfate.table import PART_ROWS, MultiHot
+from openfate.table import PART_ROWS, DiskRows, MultiHot, read_ahead
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Bag, Batch, Batches, check_pairs, prepare_ahead
 from openfate.training.checkpoint import Checkpoint
@@ -30,6 +30,7 @@ from openfate.training.engine import Engine, Seeds, make_engine
 from openfate.training.lines import Lines
 from openfate.training.metrics import StreamingAUC
 from openfate.training.prediction import make_predictor
+from openfate.training.ranks import Ranks
 from openfate.training.rows import Rows, check_fields, check_rows
 from openfate.training.settings import Settings
 
@@ -59,11 +60,16 @@ class TableSource:
         validation: Any,
         is_knot: NDArray[np.bool_] | None = None,
         shown: NDArray[np.bool_] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         if settings.engine == "fused":
             raise InputError(
                 "engine='fused' is of mini-batches of ids: a table in memory takes 'auto' or "
                 "'plain'."
+            )
+        if ranks is not None and ranks.n_sharded is not None:
+            raise InputError(
+                "embeddings='sharded' is of mini-batches of ids: a table takes 'replicated'."
             )
         if y is None:
             raise InputError("y is None: a table needs the targets of its rows.")
@@ -71,7 +77,7 @@ class TableSource:
             raise InputError("validation is a function: a table takes rows and their targets.")
         rows = check_rows(model, settings.loss, "training", X, y, sample_weight)
         self.model, self.rows, self.settings = model.to(device), rows, settings
-        self.seed, self.device = seed, device
+        self.seed, self.device, self.ranks = seed, device, ranks or Ranks()
         self.field_of = check_fields(model, field_of)
         if settings.masking == "k_shot" and settings.unit == "field" and self.field_of is None:
             raise InputError("unit='field' needs field_of, the field of each feature.")
@@ -94,7 +100,9 @@ class TableSource:
         self.in_bags = one_sum and plain and settings.batch_size is not None
         self.n_steps = settings.epochs * len(self._rounds())
         self.average_every = self._average_every()
-        self.whole = self.batch(rows) if settings.batch_size is None else None
+        self.whole = None
+        if settings.batch_size is None:
+            self.whole = self.batch(self.ranks.own_rows(rows, self.least_rows))
         self.lines = Lines.of(rows.X, field_of, is_knot) if self.in_bags else None
         self.by_rows = self.in_bags and settings.adam == "lazy"
         self.engine = Engine(
@@ -107,6 +115,7 @@ class TableSource:
             lines=self.lines.to(device) if self.by_rows and self.lines is not None else None,
             n_steps=settings.epochs * len(self._cuts()),
             shown=self._check_shown(shown),
+            ranks=self.ranks,
         )
         self.validate: Validate | None = None
         if validation is not None:
@@ -147,10 +156,12 @@ class TableSource:
         # disk this is a list of places: a mini-batch is read when it is cut.
         first, last = cuts[0][0], cuts[-1][1]
         rows = self.rows.select(order[first:last])
-        for start, end in cuts:
-            part = rows.cut(start - first, end - first)
-            if part.weight is None or part.weight.any():  # a mean over no weight is not a number
-                yield self._mini_batch(part)
+        parts = (rows.cut(start - first, end - first) for start, end in cuts)
+        # A mean over no weight is not a number.
+        made = (self._mini_batch(p) for p in parts if p.weight is None or p.weight.any())
+        # WHY: reading from disk is worth a thread, cutting up what is in memory is not.
+        is_read = isinstance(self.rows.X, DiskRows)
+        return read_ahead(made, self.settings.n_ahead) if is_read else made
 
     def _rounds(self) -> list[list[tuple[int, int]]]:
         """The mini-batches of each round of an epoch; the last may be longer, by less than one."""
@@ -175,14 +186,19 @@ class TableSource:
         return min(size, max(1, size // 8, X.n_features // n_cells))
 
     def _mini_batch(self, rows: Rows) -> Batch | Bag:
+        """Its own part of the rows, over the features that all of them touch."""
+        own = self.ranks.own_rows(rows, self.least_rows)
         if self.in_bags:
-            bag = self.bag(rows).with_lines(rows.X, self.lines)
+            bag = self.bag(own).with_lines(own.X, self.lines)
             first = np.empty(0, np.int64) if self.lines is None else self.lines.ids
+            if self.by_rows and own is not rows:
+                others = np.setdiff1d(rows.X.ids, first).astype(np.int64)
+                first = np.concatenate([first, others])
             return bag.over_touched(rows.X.n_features, first) if self.by_rows else bag
         local, ids = rows.X.touched_features()
         touched = torch.from_numpy(ids.astype(np.int64))
-        graph = self._graph(local, touched)
-        return Batch(graph, touched.to(self.device), *self._target(rows))
+        graph = self._graph(local if own is rows else own.X.select_features(ids), touched)
+        return Batch(graph, touched.to(self.device), *self._target(own))
 
     def batch(self, rows: Rows) -> Batch:
         """Rows over all features."""
@@ -322,6 +338,7 @@ class StreamSource:
         device: torch.device,
         batches: Callable[[int], Batches],
         validation: Any,
+        ranks: Ranks | None = None,
     ) -> None:
         for name, given in (("batches", batches), ("validation", validation)):
             if given is not None and not callable(given):
@@ -334,8 +351,9 @@ class StreamSource:
         self.model, self.batches, self.settings = model.to(device), batches, settings
         self.seed, self.later = seed, validation
         self.untrained: NDArray[np.intp] = np.empty(0, np.intp)  # nobody counts them
-        self.engine = make_engine(model, settings, device)
-        self.predictor = make_predictor(model, device, settings.engine)
+        self.ranks = ranks or Ranks()
+        self.engine = make_engine(model, settings, device, self.ranks)
+        self.predictor = make_predictor(model, device, settings.engine, ranks=self.ranks)
         self.validate: Validate | None = None if validation is None else self._measure
 
     def steps(self, epoch: int, n_done: int) -> Steps:

@@ -1,11 +1,12 @@
 """`openfate bench serve`: the service beside a plain FastAPI service around LightGBM.
 
 Both are processes of one worker on this machine, asked by a third over connections that stay open.
-The peer is `openfate_lab.bench.serve_peer`, written as its users would.  While ours is asked, rows
-with values that nobody has seen are observed beside, durable each.
+The peer is `openfate_lab.bench.serve_peer`, written as its users would.  While ours is asked, a
+fourth process observes rows with values that nobody has seen, durable each.  The two sides take
+turns of a second or so, so that whatever else the machine does hits both.
 
     requests     single rows, as JSON: requests a second
-    p99          of the same: milliseconds
+    p99          of the same: milliseconds, the median of the turns
     bulk         rows a second: Arrow to ours, JSON to the peer
     growth       ours alone: a request with 10^3 and with 10^6 observed new features; milliseconds
 """
@@ -14,16 +15,16 @@ from __future__ import annotations
 
 import io
 import json
-import selectors
+import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,12 @@ import openfate
 from openfate.errors import OpenFATEError
 from openfate_lab.arguments import at_least
 from openfate_lab.bench.record import about, tell
+from openfate_lab.bench.serve_load import Floats, Observer, ask_for, seconds_of
 
 _FITTED = 5_000  # rows of both models
 _BULK = 200_000  # rows at once
+_TURNS = 5  # of each side
+_ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 
 
 def bench_serve(
@@ -59,58 +63,105 @@ def bench_serve(
     for extra, package in (("serve", "fastapi"), ("peers", "lightgbm"), ("dev", "pyarrow")):
         if find_spec(package) is None:
             raise OpenFATEError(f"the bench needs {package}: pip install 'openfate[{extra}]'.")
-    with tempfile.TemporaryDirectory() as folder:
-        rows, bulk = _make_sides(Path(folder))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows, bulk = _make_sides(folder)
         bodies = [json.dumps({"row": row}).encode() for row in rows]
-        tell("serve: the peer")
-        peer_bodies = [json.dumps(row).encode() for row in rows]
-        with _peer(Path(folder)) as port:
-            peer = _load(port, "/predict", peer_bodies, seconds, connections)
-            few = json.dumps(rows[:1000]).encode()
-            peer_bulk = 1000 / _median_seconds(port, "/predict-many", few, 5)
-        tell("serve: ours")
-        with _ours(Path(folder), "beside") as port, _observing(port, rows, observes) as done:
-            ours = _load(port, "/predict", bodies, seconds, connections)
-        n_observed = done[0] / ours["seconds"]
-        with _ours(Path(folder), "bulk") as port:
-            arrow = {"content-type": "application/vnd.apache.arrow.stream"}
-            ours_bulk = _BULK / _median_seconds(port, "/predict", bulk, 5, arrow)
+        sides = {"ours": bodies, "peer": [json.dumps(row).encode() for row in rows]}
+        tell("serve: ours and the peer, by turns")
+        with _peer(folder) as peer, _ours(folder, "beside") as ours:
+            servers = {"peer": peer, "ours": ours}
+            requests, observed = _ask_by_turns(
+                servers, sides, folder, seconds, connections, observes
+            )
+            bulks = _bulk_by_turns(servers, rows, bulk)
         tell("serve: new features")
-        growth = {n: _grown(Path(folder), bodies, seconds, n) for n in (1000, known)}
+        growth = {n: _grown(folder, bodies, seconds / 2, n) for n in (1000, known)}
+    grown = {"ours": growth[known], "peer": growth[1000]}
     rows_ = [
-        _row(
-            "requests", ours["rate"], peer["rate"], "requests a second", ours["rate"] / peer["rate"]
-        ),
-        _row("p99", ours["p99"], peer["p99"], "ms", peer["p99"] / ours["p99"]),
-        _row("bulk", ours_bulk, peer_bulk, "rows a second", ours_bulk / peer_bulk),
-        {
-            "case": "growth",
-            "ours": round(growth[known], 3),
-            "peer": round(growth[1000], 3),
-            "peer_name": "ours with 1,000 new features",
-            "unit": "ms",
-            "ratio": round(growth[1000] / growth[known], 3),
-            "ours_bytes": None,
-            "peer_bytes": None,
-            "parts": {},
-        },
+        *requests,
+        bulks,
+        _row("growth", grown, "ms", peer_name="ours with 1,000 new features"),
     ]
-    told = {"connections": connections, "seconds": seconds, "observes_a_second": round(n_observed)}
+    told = {"connections": connections, "seconds": seconds, "observes_a_second": round(observed)}
     return {"bench": "serve", **about("cpu"), **told, "rows": rows_}
 
 
-def _row(case: str, ours: float, peer: float, unit: str, ratio: float) -> dict[str, Any]:
+def _ask_by_turns(
+    servers: Mapping[str, Server],
+    bodies: Mapping[str, Sequence[bytes]],
+    folder: Path,
+    seconds: float,
+    connections: int,
+    observes: int,
+) -> tuple[list[dict[str, Any]], float]:
+    """The cases "requests" and "p99", and the observes a second that were reached."""
+    took: dict[str, list[Floats]] = {side: [] for side in servers}  # ms
+    cpu = dict.fromkeys(servers, 0.0)
+    with Observer(servers["ours"].port, folder / "rows.json", observes) as observer:
+        for turn in range(2 * _TURNS):
+            side = ("peer", "ours")[turn % 2]
+            server, before = servers[side], servers[side].cpu_seconds()
+            if side == "ours":
+                observer.start()
+            took[side].append(
+                ask_for(seconds / _TURNS, server.port, "/predict", bodies[side], connections)
+            )
+            if side == "ours":
+                observer.pause()
+            cpu[side] += server.cpu_seconds() - before
+    count = {side: sum(map(len, turns)) for side, turns in took.items()}
+    rates = {side: count[side] / seconds for side in took}
+    p99 = {side: float(np.median([np.percentile(t, 99) for t in took[side]])) for side in took}
+    overall = {side: float(np.percentile(np.concatenate(took[side]), 99)) for side in took}
+    per_request = {side: 1e3 * cpu[side] / count[side] for side in took}
+    return [
+        _row("requests", rates, "requests a second", _named(per_request, "CPU ms a request")),
+        _row("p99", p99, "ms", _named(overall, "of all turns")),
+    ], observer.reached
+
+
+def _bulk_by_turns(
+    servers: Mapping[str, Server], rows: Sequence[Mapping[str, Any]], bulk: bytes
+) -> dict[str, Any]:
+    """The case "bulk": the medians of some requests for many rows."""
+    many = json.dumps(rows).encode()
+    asked = {"peer": ("/predict-many", many, {}), "ours": ("/predict", bulk, _ARROW)}
+    n_rows = {"peer": len(rows), "ours": _BULK}
+    took: dict[str, list[float]] = {side: [] for side in servers}
+    cpu: dict[str, list[float]] = {side: [] for side in servers}
+    for side in ("peer", "ours") * _TURNS:
+        before = servers[side].cpu_seconds()
+        took[side].append(seconds_of(servers[side].port, *asked[side]))
+        cpu[side].append(servers[side].cpu_seconds() - before)
+    rates = {side: n_rows[side] / float(np.median(took[side])) for side in took}
+    by_cpu = {side: n_rows[side] * _TURNS / max(0.01, sum(cpu[side])) for side in cpu}
+    return _row("bulk", rates, "rows a second", _named(by_cpu, "rows a CPU second"))
+
+
+def _row(
+    case: str,
+    sides: Mapping[str, float],
+    unit: str,
+    parts: Mapping[str, float] | None = None,
+    peer_name: str = "FastAPI and LightGBM",
+) -> dict[str, Any]:
+    ratio = sides["ours"] / sides["peer"]
     return {
         "case": case,
-        "ours": round(ours, 3),
-        "peer": round(peer, 3),
-        "peer_name": "FastAPI and LightGBM",
+        "ours": round(sides["ours"], 3),
+        "peer": round(sides["peer"], 3),
+        "peer_name": peer_name,
         "unit": unit,
-        "ratio": round(ratio, 2),
+        "ratio": round(1 / ratio if unit == "ms" else ratio, 2),
         "ours_bytes": None,
         "peer_bytes": None,
-        "parts": {},
+        "parts": dict(parts or {}),
     }
+
+
+def _named(sides: Mapping[str, float], what: str) -> dict[str, float]:
+    return {f"{side}: {what}": round(number, 3) for side, number in sides.items()}
 
 
 def describe_serve(result: dict[str, Any]) -> str:
@@ -146,11 +197,13 @@ def _make_sides(folder: Path) -> tuple[list[dict[str, Any]], bytes]:
     told = {"columns": list(frame.columns), "categories": categories}
     (folder / "model.json").write_text(json.dumps(told))
     asked, _ = _make_rows(500, 1)
+    rows = asked.to_dict("records")
+    (folder / "rows.json").write_text(json.dumps(rows))
     bulk, _ = _make_rows(_BULK, 2)
     table, out = pa.Table.from_pandas(bulk, preserve_index=False), io.BytesIO()
     with pa.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
-    return asked.to_dict("records"), out.getvalue()
+    return rows, out.getvalue()
 
 
 def _make_rows(n: int, seed: int) -> tuple[Any, Any]:
@@ -168,8 +221,24 @@ def _make_rows(n: int, seed: int) -> tuple[Any, Any]:
     return pd.DataFrame(columns), y
 
 
+@dataclass(frozen=True)
+class Server:
+    """A process that answers on a port."""
+
+    port: int
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """What it has used of processors so far; 0 where the system does not tell."""
+        try:
+            told = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def _process(words: Sequence[str]) -> Iterator[int]:
+def _process(words: Sequence[str]) -> Iterator[Server]:
     """A server on a free port, ready when it answers."""
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))
@@ -189,7 +258,7 @@ def _process(words: Sequence[str]) -> Iterator[int]:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise OpenFATEError(f"{words[0]} did not start.") from None
                 time.sleep(0.1)
-        yield port
+        yield Server(port, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -206,115 +275,10 @@ def _peer(folder: Path) -> Any:
 
 def _grown(folder: Path, bodies: Sequence[bytes], seconds: float, n_new: int) -> float:
     """The median latency of a request, in ms, once so many new features were observed."""
-    with _ours(folder, f"grown-{n_new}") as port:
+    with _ours(folder, f"grown-{n_new}") as server:
+        port = server.port
         for start in range(0, n_new, 10_000):
             count = min(10_000, n_new - start)
             rows = [{"t0": f"new{start + at}"} for at in range(count)]
-            _median_seconds(port, "/observe", json.dumps({"rows": rows}).encode(), 1)
-        return _load(port, "/predict", bodies, seconds / 2, 1)["p50"]
-
-
-# ---- asking --------------------------------------------------------------------------------------
-
-
-def _request(path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
-    told = {"host": "bench", "content-length": str(len(body)), "content-type": "application/json"}
-    lines = [f"{name}: {value}" for name, value in (told | (headers or {})).items()]
-    return "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode() + body
-
-
-class _Connection:
-    """One connection that stays open; one request at a time."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 120)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._got, self._wanted, self.sent = b"", -1, 0.0
-
-    def send(self, request: bytes) -> None:
-        self._got, self._wanted, self.sent = b"", -1, time.perf_counter()
-        self.socket.sendall(request)
-
-    def receive(self) -> bool:
-        """Take what has come; whether the answer is whole."""
-        part = self.socket.recv(1 << 20)
-        if not part:
-            raise OpenFATEError("a service closed the connection.")
-        self._got += part
-        if self._wanted < 0 and (end := self._got.find(b"\r\n\r\n")) >= 0:
-            head = self._got[:end].lower()
-            if not head.startswith(b"http/1.1 200"):
-                raise OpenFATEError(f"a service answered {self._got[:300]!r}.")
-            self._wanted = end + 4 + int(head.split(b"content-length:")[1].split(b"\r\n")[0])
-        return 0 <= self._wanted <= len(self._got)
-
-
-def _load(
-    port: int, path: str, bodies: Sequence[bytes], seconds: float, connections: int
-) -> dict[str, float]:
-    """Ask as fast as answers come; requests a second, and latencies in ms."""
-    requests = [_request(path, body) for body in bodies]
-    took: list[float] = []
-    with selectors.DefaultSelector() as ready:
-        for at in range(connections):
-            connection = _Connection(port)
-            ready.register(connection.socket, selectors.EVENT_READ, connection)
-            connection.send(requests[at])
-        began, number = time.perf_counter(), connections
-        warm = began + min(1.0, seconds / 5)
-        while time.perf_counter() < warm + seconds:
-            for key, _ in ready.select():
-                connection = key.data
-                if connection.receive():
-                    if connection.sent > warm:
-                        took.append(time.perf_counter() - connection.sent)
-                    connection.send(requests[number % len(requests)])
-                    number += 1
-        for key in list(ready.get_map().values()):
-            key.data.socket.close()
-    p50, p99 = np.percentile(took, [50, 99]) * 1e3
-    return {"rate": len(took) / seconds, "p50": float(p50), "p99": float(p99), "seconds": seconds}
-
-
-def _median_seconds(
-    port: int, path: str, body: bytes, repeats: int, headers: dict[str, str] | None = None
-) -> float:
-    """Of some requests, one after the other."""
-    connection, found = _Connection(port), []
-    for _ in range(repeats):
-        connection.send(_request(path, body, headers))
-        while not connection.receive():
-            pass
-        found.append(time.perf_counter() - connection.sent)
-    connection.socket.close()
-    return float(np.median(found))
-
-
-@contextmanager
-def _observing(port: int, rows: Sequence[dict[str, Any]], rate: int) -> Iterator[list[int]]:
-    """Observe so many rows a second beside, each with a value that is new; how many were."""
-    stop, done = threading.Event(), [0]
-    n_threads = 8
-
-    def observe(thread: int) -> None:
-        connection, number = _Connection(port), 0
-        due = time.perf_counter()
-        while not stop.is_set():
-            row = {**rows[number % len(rows)], "t0": f"new{thread}-{number}"}
-            connection.send(_request("/observe", json.dumps({"row": row}).encode()))
-            while not connection.receive():
-                pass
-            number, due = number + 1, due + n_threads / rate
-            done[0] += 1
-            stop.wait(max(0.0, due - time.perf_counter()))
-        connection.socket.close()
-
-    threads = [threading.Thread(target=observe, args=(n,), daemon=True) for n in range(n_threads)]
-    if rate:
-        for thread in threads:
-            thread.start()
-    yield done
-    stop.set()
-    if rate:
-        for thread in threads:
-            thread.join(10)
+            seconds_of(port, "/observe", json.dumps({"rows": rows}).encode())
+        return float(np.median(ask_for(seconds, port, "/predict", bodies, 1)))

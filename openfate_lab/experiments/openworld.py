@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import product
+from typing import Any, Literal
 
 import polars as pl
 from matplotlib.axes import Axes
@@ -20,13 +21,20 @@ from openfate.errors import InputError
 from openfate_lab.data import LOGS
 from openfate_lab.experiments.display import draw_panels, rows_by
 from openfate_lab.experiments.openworld_methods import METHODS, N_DRAWS, OpenTrial
-from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, scores
+from openfate_lab.experiments.runner import Experiment, Plan, Record, choose
 from openfate_lab.experiments.streaming import Streams
 from openfate_lab.experiments.uci import TableExperiment
 from openfate_lab.experiments.uci_methods import Novelty
 from openfate_lab.experiments.wrapped_models import BASES, ROUNDS
 
-TOLERANCE = 0.003  # a mean that is lower by less is called noise, like two standard errors
+# A mean that is lower by less is called noise, like two standard errors.
+NOISE = {"score": 0.003, "log_loss": 0.002}
+# How rows come, and how a method of it ends: all in one batch, in calls of 100, one by one.
+WAYS = {"batch": "evidence", "calls": "calls", "rows": "rows"}
+_VALUES = {
+    **{"dataset": pl.String, "observed": pl.Float64, "seed": pl.Int64},
+    **{"method": pl.String, "metric": pl.String, "value": pl.Float64},
+}
 
 
 @dataclass(frozen=True)
@@ -40,9 +48,10 @@ class OpenWorld(TableExperiment):
     observed
         Shares of observed features.
     methods
-        all, or some of: lightgbm_drop, lightgbm_evidence, lightgbm_ceiling, lightgbm_oracle, the
-        same of catboost and logistic, fate, fate_auto, fate_auto_drop; for logs: drop, evidence,
-        late_labels, retrain.
+        all, or some of: lightgbm_drop, lightgbm_evidence (test rows in one batch), lightgbm_calls
+        (in calls of 100), lightgbm_rows (one by one, observed before), lightgbm_ceiling,
+        lightgbm_oracle, the same of catboost and logistic, fate, fate_auto, fate_auto_drop; for
+        logs: drop, evidence, late_labels, retrain.
     trials
         Seeds 0 .. trials - 1.
     novelty
@@ -107,8 +116,11 @@ class OpenWorld(TableExperiment):
 
     def figure(self, content: Record, records: Sequence[Record]) -> Figure | None:
         """Share of the gap that evidence closes, a panel a base."""
-        cells = [cell for cell in content["gap_closed"]["cells"] if cell.get("gap") is not None]
-        return gap_plot(cells, content["gap_closed"]["pooled"]) if cells else None
+        cells, pooled = (
+            [row for row in content["gap_closed"][part] if _is_drawn(row)]
+            for part in ("cells", "pooled")
+        )
+        return gap_plot(cells, pooled) if cells else None
 
     def remarks(self, content: Record) -> Sequence[str]:
         """What evidence closes of the gap, pooled over all cells, and where it harms."""
@@ -123,10 +135,20 @@ def _gap_lines(gaps: Record) -> Iterator[str]:
         spread = f" ± {pooled['std']:.1%}" if pooled["n_trials"] > 1 else ""
         cells = f"{pooled['n_cells']} cells, {pooled['n_trials']} trials"
         best = f"; the best strength: {pooled['ceiling']:.1%}" if "ceiling" in pooled else ""
-        yield f"{pooled['base']}: {pooled['closed']:.1%}{spread} of the gap closed ({cells}){best}"
+        yield f"{_told(pooled)}: {pooled['closed']:.1%}{spread} of the gap closed ({cells}){best}"
     for harm in gaps["harms"]:
         where = f"{harm['dataset']} {harm['observed']:.0%}"
-        yield f"harm: {harm['base']} on {where}, {harm['gain']:+.4f}"
+        yield f"harm: {_told(harm)} on {where}, {harm['gain']:+.4f}"
+
+
+def _is_drawn(row: Record) -> bool:
+    """Whether a line stands in the figure: the score of a batch, where there is a gap."""
+    return (row["way"], row["metric"]) == ("batch", "score") and row.get("gap", 0) is not None
+
+
+def _told(row: Record) -> str:
+    """What a line is of: such as "lightgbm, calls, log_loss"."""
+    return ", ".join([row["base"], *([] if row["way"] == "batch" else [row["way"]]), row["metric"]])
 
 
 def gap_closed(records: Sequence[Record]) -> Record:
@@ -134,44 +156,56 @@ def gap_closed(records: Sequence[Record]) -> Record:
 
     Returns
     -------
-        "cells": for each base, data set and share the gain over "drop", its paired standard error,
-        the gap to "oracle" and the share closed; "pooled": sums over all cells, with the spread
-        over trials, and what the best strength of each trial would close; "harms": the cells where
-        the gain is below both -0.003 and minus two standard errors.
+        "cells": for each base, way that rows come in, metric (score or log_loss), data set and
+        share the gain over "drop", its paired standard error, the gap to "oracle" and the share
+        closed; "pooled": sums over all cells, with the spread over trials, and what the best
+        strength of each trial would close; "harms": the cells where the gain is below minus two
+        standard errors and minus what counts as noise.
     """
-    lines = scores(records, METHODS)
-    if not lines:
-        return {"cells": [], "pooled": [], "harms": []}
-    index = ["dataset", "observed", "seed"]
-    wide = pl.DataFrame(lines).pivot("method", index=index, values="score").sort(index)
+    long = pl.DataFrame(list(_values(records)), schema=_VALUES, orient="row")
     cells: list[Record] = []
     pooled: list[Record] = []
-    for base in (*BASES, "fate_auto"):
-        drop, evidence, oracle = _names(base)
-        needed = [name for name in (drop, evidence, oracle) if name]
+    for base, (way, ending), metric in product((*BASES, "fate_auto"), WAYS.items(), NOISE):
+        drop, used, oracle = _names(base, ending)
+        index = ["dataset", "observed", "seed"]
+        own = long.filter(pl.col("metric") == metric)
+        wide = own.pivot("method", index=index, values="value").sort(index)
+        needed = [name for name in (drop, used, oracle) if name]
         if not set(needed) <= set(wide.columns):
             continue
         trials = wide.drop_nulls(needed).with_columns(
-            gain=pl.col(evidence) - pl.col(drop), gap=pl.col(oracle or drop) - pl.col(drop)
+            gain=pl.col(used) - pl.col(drop), gap=pl.col(oracle or drop) - pl.col(drop)
         )
-        own = _cells(base, trials, oracle is not None)
-        cells += own
-        if oracle and own:
-            pooled.append({"base": base, "n_cells": len(own), **_pool(trials, own)})
+        named = {"base": base, "way": way, "metric": metric}
+        found = [named | cell for cell in _cells(trials, oracle is not None, NOISE[metric])]
+        cells += found
+        if oracle and found:
+            pooled.append({**named, "n_cells": len(found), **_pool(trials, found)})
             best = f"{base}_ceiling"
-            if best in trials.columns and not trials[best].has_nulls():
+            if way == "batch" and best in trials.columns and not trials[best].has_nulls():
                 gained = trials.select((pl.col(best) - pl.col(drop)).sum() / pl.col("gap").sum())
                 pooled[-1]["ceiling"] = gained.item()
     return {"cells": cells, "pooled": pooled, "harms": [cell for cell in cells if cell["harm"]]}
 
 
-def _names(base: str) -> tuple[str, str, str | None]:
+def _values(records: Sequence[Record]) -> Iterator[tuple[Any, ...]]:
+    """What each method of each trial reached: more is better, so losses are negative."""
+    for record in records:
+        place = record["dataset"], float(record["observed"]), record["seed"]
+        for method, result in record["results"].items():
+            yield *place, method, "score", float(result["score"])
+            loss = result.get("test_log_loss")  # records of earlier code have none
+            if isinstance(loss, int | float):
+                yield *place, method, "log_loss", -float(loss)
+
+
+def _names(base: str, ending: str) -> tuple[str, str, str | None]:
     if base == "fate_auto":
-        return "fate_auto_drop", "fate_auto", None
-    return f"{base}_drop", f"{base}_evidence", f"{base}_oracle"
+        return "fate_auto_drop", "fate_auto" if ending == "evidence" else f"{base}_{ending}", None
+    return f"{base}_drop", f"{base}_{ending}", f"{base}_oracle"
 
 
-def _cells(base: str, trials: pl.DataFrame, has_gap: bool) -> list[Record]:
+def _cells(trials: pl.DataFrame, has_gap: bool, noise: float) -> list[Record]:
     gain = pl.col("gain")
     found = trials.group_by("dataset", "observed", maintain_order=True).agg(
         gain.mean(),
@@ -179,9 +213,9 @@ def _cells(base: str, trials: pl.DataFrame, has_gap: bool) -> list[Record]:
         pl.len().alias("n_trials"),
         pl.col("gap").mean(),
     )
-    cells = [{"base": base, **cell} for cell in found.to_dicts()]
+    cells = found.to_dicts()
     for cell in cells:
-        cell["harm"] = cell["gain"] < -max(TOLERANCE, 2 * cell["standard_error"])
+        cell["harm"] = cell["gain"] < -max(noise, 2 * cell["standard_error"])
         gap = cell.pop("gap")
         if has_gap:
             cell |= {"gap": gap, "closed": cell["gain"] / gap if gap > 0 else None}

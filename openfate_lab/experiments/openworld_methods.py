@@ -6,7 +6,9 @@ all, in one batch; every method starts from the same split, and each is a public
     BASE_drop       OpenWorldClassifier(BASE), new features ignored; BASE is lightgbm, catboost or
                     logistic
     BASE_evidence   the same, with evidence pooled among the test rows as its probe decided
-    BASE_ceiling    the same at the strength that the labels of the test rows like best: what a
+    BASE_calls      the same in calls of 100 rows, each without the others
+    BASE_rows       the same row by row, after all of them were observed
+    BASE_ceiling    BASE_evidence at the strength that the labels of the test rows like best: what a
                     perfect probe could reach
     BASE_oracle     the same model, fitted with all features
     fate            FATEClassifier(strategy="fate"), the paper's model
@@ -16,7 +18,9 @@ all, in one batch; every method starts from the same split, and each is a public
 
 from __future__ import annotations
 
+import copy
 import time
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -31,13 +35,15 @@ from openfate_lab.data import Dataset, Split
 from openfate_lab.experiments.uci_methods import Novelty
 from openfate_lab.experiments.wrapped_models import BASES, make_base
 
+WAYS = ("drop", "evidence", "calls", "rows", "ceiling", "oracle")
 METHODS = (
-    *(f"{base}_{way}" for base in BASES for way in ("drop", "evidence", "ceiling", "oracle")),
+    *(f"{base}_{way}" for base in BASES for way in WAYS),
     "fate",
     "fate_auto",
     "fate_auto_drop",
 )
 N_DRAWS = 8
+CALL = 100  # rows
 POOLINGS = [
     Pooling(strength, alpha, relative=True)
     for strength in (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
@@ -90,23 +96,16 @@ class OpenTrial:
     def result(self, method: str) -> dict[str, Any]:
         """Run a method and score it on the test rows."""
         model, _, way = method.rpartition("_")
-        is_ceiling = way == "ceiling"
-        model = model if way in ("drop", "evidence", "ceiling") else method
+        if way == "oracle" or way not in WAYS:
+            model, way = method, "evidence"
         estimator, seconds = self.fitted(model)
         started = time.perf_counter()
-        use: Any = "drop" if way == "drop" else "use"
-        tried = (
-            [self._with(estimator, pooling) for pooling in POOLINGS] if is_ceiling else [estimator]
-        )
         y, task = self.dataset.y[self.split.test], estimator.bank_.task
-        scores = [
-            task_scores(each.predict_proba(self.test, graph="batch", new_features=use), y, task)
-            for each in tried
-        ]
+        scores = [task_scores(P, y, task) for P in self._predict(estimator, way)]
         seconds += time.perf_counter() - started
         metric = self.dataset.metric
         decision = estimator.bank_.meta.get("decision")
-        extra = {"decision": decision} if decision and use == "use" and not is_ceiling else {}
+        extra = {"decision": decision} if decision and way == "evidence" else {}
         return {
             "metric": metric,
             "score": max(each[metric] for each in scores),
@@ -114,6 +113,21 @@ class OpenTrial:
             "seconds": round(seconds, 3),
             **extra,
         }
+
+    def _predict(self, estimator: Estimator, way: str) -> Iterator[NDArray[np.float64]]:
+        """Predictions (N, C) of the test rows; for a ceiling those of every strength."""
+        if way == "ceiling":
+            for pooling in POOLINGS:
+                yield self._with(estimator, pooling).predict_proba(self.test, graph="batch")
+        elif way in ("calls", "rows"):
+            used, size = (estimator, CALL) if way == "calls" else (copy.deepcopy(estimator), 1)
+            if way == "rows":
+                used.observe(self.test)
+            starts = range(0, len(self.test), size)
+            yield np.concatenate([used.predict_proba(self.test[at : at + size]) for at in starts])
+        else:
+            use: Any = "drop" if way == "drop" else "use"
+            yield estimator.predict_proba(self.test, graph="batch", new_features=use)
 
     def _with(self, estimator: Estimator, pooling: Pooling) -> OpenWorldClassifier:
         """The same fitted model, with evidence at this strength."""

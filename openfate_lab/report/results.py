@@ -49,8 +49,9 @@ TITLES = {
 # ---- what the page relies on -------------------------------------------------------------------
 
 _WORD, _NUMBER, _COUNT = (str, None), (float, None), (int, None)
-_POOLED = {"base": str, "closed": float, "std": float, "n_cells": int, "n_trials": int}
-_HARM = {"base": str, "dataset": str, "observed": float, "gain": float}
+_GAP = {"base": str, "way": str, "metric": str}
+_POOLED = {**_GAP, "closed": float, "std": float, "n_cells": int, "n_trials": int}
+_HARM = {**_GAP, "dataset": str, "observed": float, "gain": float}
 _SIDE = {"ms": Between(1e-9), "peak_gb": _NUMBER}
 _SIDES = {"fused": _SIDE, "twin": _SIDE}
 ENGINE = {re.compile(r"\d+"): {"train": (_SIDES, None), "infer": (_SIDES, None)}}  # by batch rows

@@ -6,7 +6,7 @@ they are; scores are in `scores.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -289,15 +289,21 @@ def gap_tables(run: Run) -> list[Table]:
         spread = f" ± {pooled['std']:.0%}" if several else ""
         splits = f"spread over {pooled['n_trials']} splits" if several else "one split"
         table.reading.append(
-            f"{pooled['base']}: {pooled['closed']:.0%}{spread} of the gap between new features "
+            f"{_gap_of(pooled)}: {pooled['closed']:.0%}{spread} of the gap between new features "
             f"ignored and known in training is closed ({pooled['n_cells']} cells, {splits})."
         )
     where = [
-        f"{harm['base']} on {harm['dataset']} {harm['observed']:.0%}, {signed(harm['gain'], 4)}"
+        f"{_gap_of(harm)} on {harm['dataset']} {harm['observed']:.0%}, {signed(harm['gain'], 4)}"
         for harm in found.get("harms") or ()
     ]
     table.reading.append(f"Harm beyond noise: {'; '.join(where) or 'in no cell'}.")
     return [table]
+
+
+def _gap_of(row: Mapping[str, Any]) -> str:
+    """Whose gap it is: such as "lightgbm in one batch, log_loss"."""
+    came = {"batch": "in one batch", "calls": "in calls", "rows": "row by row"}
+    return f"{row['base']} {came.get(row['way'], row['way'])}, {row['metric']}"
 
 
 def _bounds(run: Run) -> Table:

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from openfate import FATEClassifier, load
 from openfate.bank import FeatureBank, Wrapped
-from openfate.errors import DataFileError, OpenWorldWarning
+from openfate.errors import DataFileError, InputError, OpenWorldWarning
 from openfate.openworld import LiveEvidence, Mixture, Pooling
 from openfate.table import Encoder, Schema
 
@@ -156,3 +156,30 @@ def test_columns_that_name_rows_are_told():
     later = ROWS.vstack(ROWS).with_columns(visit=pl.Series([f"v{at}" for at in range(120)]))
     assert "own in the column 'visit'" in model.schema_report(later).note
     assert "of its own" not in model.schema_report(ROWS).note
+
+
+def test_bounds_by_field_hold_and_other_fields_know_all():
+    """A column that strangers fill does not push out what the others have brought."""
+    bank = make({"user": 10})
+    for start in range(0, 60, 20):
+        rows = frame(crowd(20, 2, start))
+        bank.observe(
+            rows.with_columns(city=pl.Series([f"c{at}" for at in range(start, start + 40)]))
+        )
+    fields = [bank.encoder.decode(at)[0] for at in range(bank.n_observed, bank.encoder.n_features)]
+    assert Counter(fields)["user"] <= 10
+    assert Counter(fields)["city"] == 80  # none twice, and none had to wait
+    assert bank.n_evicted >= 50
+    both = FeatureBank.from_bundle(make({"user": 10, "*": 30}).to_bundle())
+    assert both.max_new_features == {"user": 10, "*": 30}
+    for start in range(0, 60, 20):
+        rows = frame(crowd(20, 2, start))
+        both.observe(rows.with_columns(city=pl.Series([f"c{at // 2}" for at in range(40)])))
+        assert both.encoder.n_features - both.n_observed <= 30
+    assert make({}).max_new_features is None
+
+
+@pytest.mark.parametrize("bad", [{"user": -1}, {3: 4}, {"user": 1.5}])
+def test_bounds_that_are_none(bad):
+    with pytest.raises(InputError, match="max_new_features"):
+        make(bad)

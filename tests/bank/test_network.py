@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from openfate.bank import Network
-from openfate.models import FATE, MLP, GraphSAGE, RunningFATE
+from openfate.models import FATE, MLP, GraphSAGE, RunningFATE, StackedMLP
 from openfate.table import MultiHot
 
 
@@ -20,12 +20,32 @@ def test_members_are_told_from_those_of_a_network_trained_again():
     assert not Network.from_arrays(weights, state, settings).members[0].centred
 
 
+def n_threads():
+    """That numpy's products may start."""
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+
+def test_whichever_thread_predicts_its_products_start_no_threads(monkeypatch):
+    network = Network([RunningFATE(FATE(3, MLP(4, 1))) for _ in range(2)], "binary")
+    X, seen, logits = MultiHot.from_rows([[0, 1], [2]], 3), [], StackedMLP.logits
+
+    def watched(*arguments):
+        seen.append(n_threads())
+        return logits(*arguments)
+
+    monkeypatch.setattr(StackedMLP, "logits", watched)
+    with threadpool_limits(2, "blas"):
+        pass  # whoever held the limits has let go of them
+    # WHY both at once: a thread that has ended holds nothing any more
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        for pool in (one, other, one):
+            pool.submit(network.predict, X).result()
+    assert seen == [{1}] * 3
+
+
 def test_products_have_their_threads_back_after_the_last_of_several_callers():
     network = Network([RunningFATE(FATE(3, MLP(4, 1))) for _ in range(2)], "binary")
     X = MultiHot.from_rows([[0, 1], [2]] * 40, 3)
-
-    def n_threads():
-        return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
 
     before = n_threads()
     with threadpool_limits(2, "blas"), ThreadPoolExecutor(4) as pool:

@@ -115,3 +115,57 @@ def test_labelled_rows_teach_the_same_in_any_cut(kind, task, cuts):
     parts = observed(made(kind, task), np.split(np.arange(60), sorted(cuts)), LABELS[task])
     found, expected = (bank.predict(QUERY, graph="state") for bank in (parts, whole))
     np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+# ---- a half-life ---------------------------------------------------------------------------------
+
+
+def fading(kind, task, half_life):
+    bank = made(kind, task).copy()
+    bank.half_life = half_life
+    return bank
+
+
+@pytest.mark.parametrize(
+    ("kind", "half_life"), [("wrapped", 1), ("wrapped", 37), ("embeddings", 40)]
+)
+@settings(max_examples=5, deadline=None)
+@given(cuts=st.lists(st.integers(0, N), max_size=5))
+def test_rows_fade_at_fixed_numbers_of_rows_in_any_cut(kind, half_life, cuts):
+    whole = observed(fading(kind, "multiclass", half_life), [np.arange(N)])
+    parts = observed(fading(kind, "multiclass", half_life), np.split(np.arange(N), sorted(cuts)))
+    found, expected = (bank.predict(QUERY, graph="state") for bank in (parts, whole))
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert np.array_equal(parts.evidence.sample.key, whole.evidence.sample.key)
+    # Each row by itself: it fades at every eighth of a half-life from its own on.
+    steps = 8 * np.arange(N + 1) // half_life
+    weight = 2.0 ** (-(steps[-1] - steps[:-1]) / 8)
+    X = whole.new_part(whole.encoder.encode(LATER))
+    part = weight[X.row_of] * (1 if X.values is None else X.values)
+    counts = np.bincount(X.ids, part, X.n_features)
+    np.testing.assert_allclose(whole.evidence.state.count, counts, rtol=1e-9, atol=1e-12)
+
+
+def test_labelled_rows_fade_in_any_cut_and_a_bundle_goes_on():
+    whole = observed(fading("wrapped", "binary", 20), [np.arange(60)], LABELS["binary"])
+    part = observed(fading("wrapped", "binary", 20), [np.arange(25)], LABELS["binary"])
+    part = FeatureBank.from_bundle(part.to_bundle())
+    assert part.half_life == 20
+    part.observe(LATER[25:60], LABELS["binary"][25:60])
+    found, expected = (bank.predict(QUERY, graph="state") for bank in (part, whole))
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_a_world_that_changes_is_followed_sooner_with_a_half_life():
+    """A new value that told of one class tells of the other from some row on."""
+    rng = np.random.default_rng(0)
+    a = np.concatenate([rng.normal(3, 1, 300), rng.normal(-1, 1, 60)])
+    later = ROWS[np.zeros(360, int)].with_columns(a=a, d=pl.Series(["x", "y"] * 180))
+    later = later.with_columns(a=pl.when(pl.col("d") == "x").then("a").otherwise(1 - pl.col("a")))
+    asked, moved = later[:1].with_columns(a=pl.lit(1.0)), {}
+    for half_life in (None, 20):
+        bank = fading("wrapped", "binary", half_life)
+        bank.observe(later)
+        P, ignoring = (bank.predict(asked, graph="state", new_features=u) for u in ("use", "drop"))
+        moved[half_life] = P[0, 1] - ignoring[0, 1]
+    assert moved[None] > 0 > moved[20]

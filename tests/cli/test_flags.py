@@ -25,7 +25,8 @@ from openfate_lab.cli.experiment import read_settings
 from openfate_lab.experiments.click_settings import ClickSettings
 
 COMMANDS = (
-    "fit predict observe evaluate inspect export prepare serve demo fetch report experiment bench"
+    "fit predict observe merge evaluate inspect export prepare serve"
+    " demo fetch report experiment bench"
 ).split()
 
 

@@ -12,6 +12,8 @@ from interrupted import interrupted
 
 import openfate.cli.observe as command
 from cli.tables import QUICK, digest, predictions, run
+from openfate import FeatureBank
+from openfate.openworld.sources import MOST
 
 
 def test_observe_grows_the_bundle_whatever_the_batches(tables, bundle, fitted, tmp_path, openfate):
@@ -104,3 +106,24 @@ def test_ctrl_c_leaves_everything_as_it_was(tables, bundle, tmp_path):
     assert fit == (130, "", "openfate: interrupted; run it again to go on from there.\n")
     assert observe == (130, "", "openfate: interrupted; the bundle is as it was.\n")
     assert (digest(bundle), set(tmp_path.iterdir())) == (before, files | {tmp_path / "new.work"})
+
+
+def test_a_source_a_half_life_and_bounds_by_field(tables, tmp_path, openfate):
+    """The column that names the source is read by observe, and is no feature of any command."""
+    later = pl.read_csv(tables / "later.csv", infer_schema=False)
+    later.with_columns(sender=pl.lit("me")).write_csv(tmp_path / "sent.csv")
+    openfate("fit", tables / "train.csv", "--target", "rich", "--exclude", "id", *QUICK,
+             "--strategy", "evidence", "--source", "sender", "--half-life", 1000,
+             "--max-new-features", "city=50,500", "--out", tmp_path / "model")  # fmt: skip
+    told = openfate("observe", tmp_path / "model", tmp_path / "sent.csv", "--json")
+    assert "sender" not in told["new_columns"]
+    bank = FeatureBank.load(tmp_path / "model")
+    assert (bank.source, bank.half_life) == ("sender", 1000)
+    assert bank.max_new_features == {"city": 50, "*": 500}
+    assert 0 < bank.evidence.state.count.max() <= MOST + 1e-9
+    flags = ["--graph", "state"]
+    one, two = (
+        predictions(openfate, tmp_path / "model", rows, tmp_path / f"{rows.stem}-p.csv", *flags)
+        for rows in (tables / "later.csv", tmp_path / "sent.csv")
+    )
+    assert np.array_equal(one["p_true"], two["p_true"])

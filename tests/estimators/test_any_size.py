@@ -163,6 +163,18 @@ def test_a_cache_is_used_again_and_refuses_another_table(folder):
         clone(model).fit(folder / "log.csv", "site")
 
 
+@pytest.mark.parametrize("name", ["scan", "dataset"])
+def test_a_query_is_known_by_its_rows(folder, name):
+    model = FATEClassifier(strategy="none", epochs=1, n_members=1, cache=folder / "cache")
+    clone(model).fit(sources(folder)[name], "click")
+    written = (folder / "cache" / "rows" / "ids.bin").stat().st_mtime_ns
+    clone(model).fit(sources(folder)[name], "click")
+    assert (folder / "cache" / "rows" / "ids.bin").stat().st_mtime_ns == written
+    LOG[200:].with_columns(site=pl.lit("s1")).write_parquet(folder / "logs" / "2.parquet")
+    with pytest.raises(InputError, match="cache: holds the rows of another table"):
+        clone(model).fit(sources(folder)[name], "click")
+
+
 # ---- time ----------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import GridSearchCV
 
 from openfate.bank import FeatureBank, Network, contributions, nearest
-from openfate.errors import InputError
-from openfate.estimators import FATEClassifier, FATERegressor, load
+from openfate.errors import InputError, OpenWorldWarning
+from openfate.estimators import FATEClassifier, FATERegressor, OpenWorldClassifier, load
 from openfate.estimators.fate import FATEEstimator
 from openfate.table import Encoder
 
@@ -326,3 +327,22 @@ def test_kinds_can_be_declared_and_ids_hashed(rows, y, tmp_path):
     content = b"".join(path.read_bytes() for path in (tmp_path / "model").iterdir())
     assert b"ann-" not in content
     assert np.array_equal(load(tmp_path / "model").predict_proba(frame), model.predict_proba(frame))
+
+
+# ---- a column that vanishes --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [FATEClassifier, OpenWorldClassifier])
+def test_a_missing_column_is_told_of_where_the_model_leans_on_it(make, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pl.DataFrame({"pay": rng.normal(size=300), "noise": rng.normal(size=300)})
+    model = make().fit(rows, (rows["pay"].to_numpy() > 0).astype(int))
+    model.save(tmp_path / "model")
+    for each in (model, load(tmp_path / "model")):
+        with pytest.warns(OpenWorldWarning, match=r"'pay' \(predictions move by 0\.[2-9]"):
+            each.predict(rows.drop("pay"))
+        for silent in (rows, rows.drop("noise"), rows.to_dicts()[0]):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                each.predict(silent)
+    assert not make().fit(rows.to_numpy(), rows["pay"].to_numpy() > 0).bank_.meta.get("leans")

@@ -62,7 +62,7 @@ def choose(monkeypatch):
 
 def test_half_of_a_networks_draws_hide_half_as_much():
     assert shares_to_hide(0.3, 3, also_half=True) == (0.3, 0.3, 0.15)
-    assert shares_to_hide(0.9, 2, also_half=False) == (0.65, 0.65)
+    assert shares_to_hide(0.9, 2, also_half=False) == (0.5, 0.5)
     with pytest.raises(InputError, match=r"hidden_share=1\.5: choose a share"):
         shares_to_hide(1.5, 2, also_half=True)
 

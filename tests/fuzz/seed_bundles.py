@@ -67,6 +67,8 @@ def _models() -> Iterator[tuple[str, Any, bool]]:
     yield "fate", FATEClassifier(strategy="fate", **_NETWORK), True
     yield "deepfm", FATEClassifier(backbone="deepfm", strategy="none", **_NETWORK), True
     yield "number", FATERegressor(**_NETWORK), True
+    bounds = {"source": "who", "half_life": 20, "max_new_features": {"city": 5}}
+    yield "source", FATEClassifier(strategy="evidence", **bounds, **_NETWORK), True
     wrapped = {
         "logistic": make_pipeline(StandardScaler(), LogisticRegression()),
         "forest": RandomForestClassifier(n_estimators=3, max_depth=4),
@@ -111,8 +113,11 @@ def make_bundles(names: set[str] | None = None) -> dict[str, tuple[Files, Any]]:
             X, rows = (train, new) if takes_text else (numbers(train), numbers(new))
             X = X.to_pandas() if name == "columns" else X
             rows = rows.drop("job").to_pandas().assign(job="cook") if name == "columns" else rows
+            rows = (
+                rows.with_columns(who=pl.Series(["a", "b", "c"] * 10)) if name == "source" else rows
+            )
             model.fit(X, y).observe(rows)
-            if name in ("network", "logistic", "number", "lightgbm"):
+            if name in ("network", "source", "logistic", "number", "lightgbm"):
                 model.observe(rows[:20], y[:20])  # some labels: a mixture with a window
             path = Path(folder) / name
             model.save(path)

@@ -8,7 +8,9 @@ from supervisor import run
 
 
 def test_spoilt_bundles_and_rows_are_refused_or_predicted_and_nothing_else():
-    seeds = make_bundles({"fate", "logistic", "forest", "histograms", "lightgbm", "stacking"})
+    seeds = make_bundles(
+        {"fate", "source", "logistic", "forest", "histograms", "lightgbm", "stacking"}
+    )
     jobs = [("bundle with old hashes", n) for n in range(30)]
     jobs += [("bundle with fresh hashes", n) for n in range(90)]
     jobs += [("rows", n) for n in range(60)]

@@ -30,11 +30,14 @@ def test_logits_are_those_of_each_member(shape, n, seed):
                 tensor.data.uniform_(0.1, 1).mul_(1 if tensor.dim() > 1 else 2)
         member.eval().requires_grad_(False)
     X, tables = rows(n, seed, seed % 2), torch.randn(len(members), 9, 6, dtype=torch.float64)
-    found = StackedMLP(members).logits(X, np.concatenate(list(tables.numpy()), axis=1))
+    side_by_side = np.concatenate(list(tables.numpy()), axis=1)
+    found = StackedMLP(members).logits(X, side_by_side)
     graph = Bipartite.from_multihot(X)
     pairs = zip(members, tables, strict=True)
     expected = np.stack([member.logits(graph, table).numpy() for member, table in pairs])
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    single = StackedMLP(members, single=True).logits(X, side_by_side)
+    np.testing.assert_allclose(single, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_networks_of_another_kind_are_not_taken():

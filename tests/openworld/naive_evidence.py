@@ -60,7 +60,7 @@ def weigh_boxes(boxes, expected):
     count, total = boxes[:, 0], boxes[:, 1:]
 
     def kept(n):
-        return [min(c, 1 + 3 * n * e) for c, e in zip(count, expected, strict=True)]
+        return [min(c, 2 + 3 * n * e) for c, e in zip(count, expected, strict=True)]
 
     low, high = 0.0, float(sum(count))
     if sum(kept(high)) < high:  # a number that is too large gives back less than itself

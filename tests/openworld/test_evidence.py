@@ -428,7 +428,7 @@ def test_voters_take_turns_in_the_sample_of_all_rows_and_of_parts(seed, cuts, mo
         parts = Sample.of(X.select_rows([]), votes[:0], "multiclass")
         for rows in np.split(rng.permutation(40), sorted(cuts)):
             part = Sample.of(X.select_rows(rows), votes[rows], "multiclass")
-            parts = parts.merge(part, "multiclass")
+            parts = parts.merge(part)
     finally:
         evidence.SAMPLE = usual
     assert np.array_equal(whole.key, parts.key) and np.array_equal(whole.X.ids, parts.X.ids)
@@ -666,5 +666,5 @@ def test_a_second_sweep_weighs_voters_as_the_first_one_did():
     second.add(X, votes, P0)
     assert first.weights.min() < 0.2
     assert np.array_equal(first.weights, second.weights)
-    weight = first.vote_weights(P0)
+    weight = first.vote_weights(evidence.hash_votes(P0, "multiclass"))
     assert np.allclose(second.mean, weight @ votes / weight.sum())

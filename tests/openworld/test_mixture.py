@@ -345,6 +345,9 @@ def test_arrays_that_do_not_fit_are_refused():
         with pytest.raises(InputError, match="a mixture lacks or misshapes an array") as caught:
             Mixture.from_arrays(less, 2, "binary")
         assert name in str(caught.value)
+    rest = {key: array for key, array in arrays.items() if key != "ids"}
+    with pytest.raises(InputError, match="lack the rows"):  # found by make fuzz: a traceback
+        Mixture.from_arrays(rest, 2, "binary")
     with pytest.raises(InputError, match=r"log_odds of a mixture is float64 \(1,\), not \(3,\)"):
         Mixture.from_arrays(arrays, 3, "multilabel")
     with pytest.raises(InputError, match="labelled rows of different lengths"):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
 import uuid
 
 import numpy as np
@@ -71,3 +77,61 @@ def state(request, tmp_path):
     with psycopg.connect(POSTGRES, autocommit=True) as db:
         db.execute("SET client_min_messages = warning")
         db.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+class Cluster:
+    """A PostgreSQL server of its own, which can be restarted under those who use it."""
+
+    def __init__(self):
+        found = [
+            shutil.which("initdb") or "",
+            *sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb")),
+        ]
+        self.bin = next((os.path.dirname(os.path.realpath(name)) for name in found if name), None)
+        self.user = None
+        if self.bin is None:
+            pytest.skip("no initdb: install postgresql")
+        if os.geteuid() == 0:  # a server refuses to run as root
+            self.user = next((u.pw_name for u in pwd.getpwall() if u.pw_name == "postgres"), None)
+            if self.user is None:
+                pytest.skip("the tests run as root, and there is no user postgres")
+        self.folder = tempfile.mkdtemp(prefix="openfate-postgres-")
+        if self.user is not None:
+            shutil.chown(self.folder, self.user)
+        with socket.socket() as place:
+            place.bind(("127.0.0.1", 0))
+            self.port = place.getsockname()[1]
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        self.run(
+            "initdb", "-D", f"{self.folder}/data", "-U", "postgres", "-A", "trust", "-E", "UTF8"
+        )
+        self.control("start")
+
+    def run(self, program, *words):
+        """One of PostgreSQL's programs."""
+        subprocess.run(
+            [f"{self.bin}/{program}", *words],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            user=self.user,
+            cwd=self.folder,
+        )
+
+    def control(self, word, *more):
+        """Start, stop or restart it."""
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder}"
+        at = ("-D", f"{self.folder}/data", "-w", "-l", f"{self.folder}/log", "-o", options)
+        self.run("pg_ctl", word, *at, *more)
+
+    def close(self):
+        self.control("stop", "-m", "immediate")
+        shutil.rmtree(self.folder)
+
+
+@pytest.fixture
+def cluster():
+    """A PostgreSQL server for one test; skips where none can be started."""
+    made = Cluster()
+    yield made
+    made.close()

@@ -122,7 +122,7 @@ def test_one_row_and_many_are_predicted_as_by_the_bank(serve, bundle):
     status, content = call("POST", "/predict", out.getvalue(), {"content-type": ARROW})
     assert status == 200
     found = pl.read_ipc_stream(io.BytesIO(content)).to_numpy()
-    np.testing.assert_allclose(found, bank.predict(frame, graph="state"), rtol=1e-12)
+    np.testing.assert_allclose(found, bank.predict(frame, graph="state"), atol=2e-6)
 
 
 def test_what_is_observed_counts_with_the_next_request(serve):
@@ -147,7 +147,16 @@ def test_what_is_observed_counts_with_the_next_request(serve):
     assert worth["points"][0]["used"].keys() == worth["points"][0]["ignored"].keys()
     for path in ("/schema", "/map", "/health", "/ready", "/metrics", "/openapi.json"):
         assert call("GET", path)[0] == 200
-    assert b"openfate_labels 61" in call("GET", "/metrics")[1]
+    metrics = call("GET", "/metrics")[1].decode()
+    assert "openfate_labels 61" in metrics
+    for name in (
+        'calibration_happened{from="0.',
+        'drift{of="new_cells"}',
+        'score{features="ignored"',
+        'weight{way="ignore"}',
+        "evidence_strength ",
+    ):
+        assert f"openfate_{name}" in metrics
 
 
 def test_predicted_rows_wait_for_their_labels(serve):

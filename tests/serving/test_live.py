@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from openfate import FATEClassifier, FeatureBank
-from openfate.errors import DataFileError
+from openfate.errors import DataFileError, InputError
 from openfate.serving import BusyError, LiveBank, RefusedError
 from serving.conftest import shop
 
@@ -252,6 +252,24 @@ def test_processes_learn_from_one_another_within_a_second(bundle, state):
         assert one.bank.encoder.find("page", "zebra") is None
 
 
+@pytest.mark.parametrize("state", ["postgresql"], indirect=True)
+def test_a_database_tells_processes_what_others_wrote(bundle, state, monkeypatch):
+    import psycopg
+
+    from openfate.serving import live as module
+
+    monkeypatch.setattr(module, "_LISTENING_POLL_S", 1000.0)  # nobody looks
+    with LiveBank(bundle, state, poll_s=0.2) as one, LiveBank(bundle, state) as two:
+        wait_for(lambda: two._reader.is_listening)
+        observe(one, [{"page": "zebra"}], ["z"])
+        wait_for(lambda: two.position == 1)
+        with psycopg.connect(state, autocommit=True) as db:
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ '^LISTEN'"
+            db.execute(ended + " AND pid <> pg_backend_pid()")
+        observe(one, [{"page": "okapi"}], ["o"])  # it is looked for, or listened to again
+        wait_for(lambda: two.position == 2 and two._reader.is_listening)
+
+
 def test_two_that_write_at_once_agree(bundle, state):
     with LiveBank(bundle, state) as one, LiveBank(bundle, state) as two:
 
@@ -331,6 +349,38 @@ def test_what_cannot_be_learned_is_told_and_left_out_of_every_replay(bundle, tmp
         assert again.refused == 1
 
 
+def test_a_label_is_counted_once_whatever_its_neighbours_do(bundle, tmp_path, monkeypatch):
+    """Of rows that are learned together one is refused, and the machine fails in the midst."""
+    learn, failures = FeatureBank.observe, iter([MemoryError("once")])
+
+    def observe(bank, rows, y=None, **options):
+        if "bad" in rows.columns["page"].to_list():
+            raise InputError("a row that cannot be learned")
+        if "age" in rows.columns and y is not None:  # the last of the entry
+            for failure in failures:
+                raise failure
+        learn(bank, rows, y, **options)
+
+    def labelled(label, **cells):
+        return {"kind": "labelled", "rows": [cells], "ids": [None], "labels": [label]}
+
+    monkeypatch.setattr(FeatureBank, "observe", observe)
+    with LiveBank(bundle, str(tmp_path), poll_s=0.05) as live:
+        live.log.append(
+            [
+                labelled(1, page="new"),
+                labelled(0, page="bad"),
+                labelled(1, page="new"),
+                labelled(0, page="a", age=20.0),
+            ]
+        )
+        wait_for(lambda: live.position == 1)
+        assert live.refused == 1
+        assert live.worth.n_labels == live.bank.mixture.n_labels == 3
+        [said] = live.worth.said.values()  # of page=new, which the first of them made known
+        assert said[:2] == [1, 1.0]
+
+
 def test_damage_goes_back_to_the_last_good_state(bundle, tmp_path):
     with LiveBank(bundle, str(tmp_path), snapshot_entries=2, commit_s=0) as live:
         for n in range(6):
@@ -346,6 +396,25 @@ def test_damage_goes_back_to_the_last_good_state(bundle, tmp_path):
         file.write_bytes(file.read_bytes()[:-9])
     with LiveBank(bundle, str(tmp_path)) as again:
         assert any("snapshot" in text for text in again.log.damage.found)
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "bundle", "*"])
+@pytest.mark.parametrize("place", [0, 25, 60, -200])
+def test_a_flipped_bit_in_a_snapshot_or_bundle_is_told_and_mended(bundle, tmp_path, kind, place):
+    with LiveBank(bundle, str(tmp_path), snapshot_entries=2, commit_s=0) as live:
+        for n in range(5):
+            observe(live, [{"page": f"p{n}"}], [f"r{n}"])
+        before = live.bank
+    for file in tmp_path.glob(f"{kind}-*.bin"):
+        content = bytearray(file.read_bytes())
+        content[place] ^= 4
+        file.write_bytes(content)
+    with LiveBank(bundle, str(tmp_path)) as again:
+        assert_same(again.bank, before)
+        assert (again.position, again.log.damage.lost) == (5, [])
+        assert any("is not what was written" in text for text in again.log.damage.found)
+    with LiveBank(bundle, str(tmp_path)) as again:
+        assert_same(again.bank, before)
 
 
 def test_hashed_fields_stay_hashed(tmp_path):

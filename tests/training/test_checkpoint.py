@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import algorithm
 import pytest
@@ -20,7 +21,7 @@ from streams import BASE, H, later, make, rows
 
 from openfate.errors import InputError
 from openfate.models import FATE, GCN, MLP, DeepFM
-from openfate.training import Settings, Step, array_batches, train
+from openfate.training import Settings, Step, array_batches, loop, train
 from openfate.training.checkpoint import Checkpoint, from_text, to_text
 
 SETTINGS = replace(BASE, validate_every=2, checkpoint_every=3)
@@ -190,6 +191,28 @@ def test_a_table_is_resumed_exactly(name, kill_at):
     assert [step.train_loss for step in ends[0][1].steps] == [
         step.train_loss for step in ends[1][1].steps
     ]
+
+
+@pytest.mark.parametrize("name", ["mini-batches", "plain"])
+def test_a_table_is_resumed_exactly_within_a_step(name, monkeypatch):
+    """An epoch of a year of logs takes hours: a kill must not cost all of it."""
+    monkeypatch.setattr(loop, "_SECONDS", -1.0)
+    s, kept = replace(OF_TABLES[name], epochs=3), []
+
+    def keep(checkpoint: Checkpoint) -> None:
+        kept.append({name: value.clone() for name, value in checkpoint.items()})
+
+    def run_table(**options: Any) -> FATE:
+        torch.manual_seed(0)
+        model = FATE(8, MLP(4, 3, dropout=0.3), None if name == "plain" else GCN(4))
+        train(model, TABLE, CLASSES, s, validation=make_rows(9), field_of=FIELDS, seed=4, **options)
+        return model
+
+    whole = run_table(on_checkpoint=keep)
+    assert {len(checkpoint["losses"]) > 0 for checkpoint in kept} == {True}
+    assert {len(checkpoint["steps"]) for checkpoint in kept} == {0, 1, 2}
+    for checkpoint in kept:
+        assert_same_weights(run_table(resume=checkpoint), whole)
 
 
 def test_text_survives_in_a_tensor():

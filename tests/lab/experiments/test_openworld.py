@@ -85,6 +85,23 @@ def test_the_gap_closed_is_summed_over_cells_and_harms_are_named():
     assert [(harm["observed"], harm["harm"]) for harm in gaps["harms"]] == [(0.5, True)]
 
 
+def test_the_gap_in_log_loss_and_of_rows_that_come_apart_stands_beside():
+    own = record(0, 0.3, lightgbm_drop=0.5, lightgbm_rows=0.6, lightgbm_oracle=0.7)
+    for result, loss in zip(own["results"].values(), (0.9, 0.91, 0.5), strict=True):
+        result["test_log_loss"] = loss
+    gaps = gap_closed([own])
+    found = {(row["way"], row["metric"]): row["closed"] for row in gaps["pooled"]}
+    assert found == pytest.approx({("rows", "score"): 0.5, ("rows", "log_loss"): -0.01 / 0.4})
+    assert [(harm["way"], harm["metric"]) for harm in gaps["harms"]] == [("rows", "log_loss")]
+
+
+def test_rows_that_come_apart_are_predicted_by_the_same_fitted_model(tmp_path):
+    methods = tuple(f"logistic_{way}" for way in ("drop", "evidence", "calls", "rows"))
+    results = run_trial(plan(tmp_path, methods=methods))["results"]
+    drop, batch, calls, rows = (results[name]["test_log_loss"] for name in methods)
+    assert batch <= calls <= drop and rows < drop
+
+
 def test_the_ceiling_of_the_best_strength_stands_beside_the_gap():
     scores = {"lightgbm_drop": 0.5, "lightgbm_evidence": 0.55, "lightgbm_oracle": 0.7}
     (pooled,) = gap_closed([record(0, 0.3, **scores, lightgbm_ceiling=0.6)])["pooled"]

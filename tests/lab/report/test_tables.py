@@ -64,7 +64,17 @@ def test_bounds_of_the_theory_have_readable_columns_and_a_line_a_reading(whole):
 def test_one_trial_has_no_spread(results):
     rows = [summary_row("gene", 0.5, m, [s], std=0.0) for m, s in (("fate", 0.7), ("base", 0.6))]
     gains = [{"method": "fate", "mean": 0.1, "std": 0.0, "n_trials": 1}]
-    pooled = [{"base": "b", "closed": 0.5, "std": 0.0, "n_cells": 1, "n_trials": 1}]
+    pooled = [
+        {
+            "base": "b",
+            "way": "batch",
+            "metric": "score",
+            "closed": 0.5,
+            "std": 0.0,
+            "n_cells": 1,
+            "n_trials": 1,
+        }
+    ]
     gaps = {"cells": [{"base": "b", "gain": 0.1, "standard_error": 0.0, "n_trials": 1}]}
     content = {"rows": rows, "gains": gains, "gap_closed": {**gaps, "pooled": pooled}}
     write(results / "uci" / "default" / "summary.json", content)

@@ -1,0 +1,1 @@
+"""Tests of Ray processes; a package, for it has a conftest of its own."""
