@@ -221,9 +221,11 @@ def _check_labels(state: Arrays, task: Task, n_outputs: int, prefix: str) -> Non
     weight = state.get(f"{prefix}weight", np.empty(0))
     is_class = task in ("binary", "multiclass")
     shape = (len(weight),) if is_class else (len(weight), n_outputs)
-    good = y.shape == shape and y.dtype == (np.int64 if is_class else np.float64)
-    if not good or not _within(y, *_range_of_labels(task, n_outputs)):
+    if y.shape != shape or y.dtype != (np.int64 if is_class else np.float64):
         raise InputError(f"the labels {prefix}y are {y.dtype} {y.shape}, of another task")
+    low, high = _range_of_labels(task, n_outputs)
+    if not _within(y, low, high):
+        raise InputError(f"the labels {prefix}y have numbers outside {low} to {high}")
     if (weight <= 0).any():
         raise InputError(f"a labelled row of {prefix}weight has the weight 0")
 

@@ -412,7 +412,7 @@ def spoil(name, change):
         ("state", spoil("evidence.boxes", lambda a: a - 1), "boxes has means"),
         ("state", spoil("evidence.sample_votes", lambda a: a + 9), "no probability"),
         ("state", spoil("mixture.counts", lambda a: a * 0), "is due at 0"),
-        ("state", spoil("mixture.y", lambda a: a + 7), "labels of the mixture"),
+        ("state", spoil("mixture.y", lambda a: a + 7), "mixture.y have numbers"),
         ("state", spoil("mixture.weights", lambda a: a - 2), "weights has numbers"),
         ("state", lambda arrays: arrays.update(evil=np.zeros(1)), "'evil' is not known"),
     ],
