@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from pathlib import Path
 
@@ -48,7 +49,10 @@ def main():
         part = visits[at : at + 100]
         post(f"{url}/predict", rows=[row for row, _ in part], ids=list(range(at, at + 100)))
     labels = [bought for _, bought in visits]  # and the labels, when they come
-    print("labels:", post(f"{url}/labels", ids=list(range(400)), labels=labels))
+    answer = post(f"{url}/labels", ids=list(range(400)), labels=labels)
+    print("labels:", answer)
+    while json.load(urllib.request.urlopen(f"{url}/health"))["position"] < answer["position"]:
+        time.sleep(0.1)  # on disk already; a busy machine may take longer to learn from them
 
     told = post(f"{url}/predict", row=new, reasons=True)["predictions"][0]
     used, ignored = told["probabilities"][1], told["ignored"][1]
