@@ -15,7 +15,7 @@ from openfate_lab.experiments.uci_methods import METHODS
 COMMAND = [
     sys.executable, "-c", "from openfate.cli import main; main()", "experiment", "uci",
     "--datasets", "digits", "--observed", "0.3,0.6", "--methods", "fate,base,oracle",
-    "--trials", "3", "--epochs", "12", "--jobs", "2", "--json",
+    "--trials", "3", "--epochs", "5", "--jobs", "2", "--json",
 ]  # fmt: skip
 
 
