@@ -554,7 +554,7 @@ class FATEClassifier(BankClassifier, FATEEstimator):
         How many times the probe hides some and fits again.
     hidden_share
         The share of cells that will be new, as far as it is known: the probe hides as much, and
-        half of it.  None: what `unlabelled` rows of `fit` tell; without them 0.2, 0.35 and 0.5.
+        half of it.  None: what `unlabelled` rows of `fit` tell; without them 0.4, 0.5 and 0.6.
     min_count
         Texts that fewer training rows hold get no id: they are unknown, until they are observed.
     time

@@ -336,7 +336,7 @@ source, half_life
         the wrapped model is then fitted on all rows.
     hidden_share
         The share of cells that will be new, as far as it is known: the probe hides as much.  None:
-        what `unlabelled` rows of `fit` tell; without them 0.2, 0.35 and 0.5.
+        what `unlabelled` rows of `fit` tell; without them 0.4, 0.5 and 0.6.
 
     Attributes
     ----------
