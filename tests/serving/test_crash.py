@@ -93,9 +93,8 @@ def test_a_few_kills(bundle, state):
 
 
 @pytest.mark.slow
-def test_fifty_kills(bundle, state):
-    """A hundred in all: on SQLite and on PostgreSQL."""
-    check(bundle, state, kill_many(bundle, state, 50))
+def test_a_hundred_kills(bundle, state):
+    check(bundle, state, kill_many(bundle, state, 100))
 
 
 @pytest.mark.parametrize("state", ["postgresql"], indirect=True)
