@@ -393,6 +393,7 @@ class Log:
             kept.append(operation)
         else:
             kept.append(operation)
+        position = position if kept else position - 1  # nothing of it was new: no entry is written
         if key is not None:
             self._store.execute("INSERT INTO openfate_keys VALUES (?, ?)", (key, position), False)
         return Receipt(position, repeated, place=n_kept if len(kept) > n_kept else None)

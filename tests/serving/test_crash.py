@@ -145,8 +145,6 @@ def start(bundle, state, *more):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
     )
     line = process.stderr.readline()
-    while line.startswith("openfate: warning: "):  # rows of the log lack columns
-        line = process.stderr.readline()
     if line != f"openfate: http://127.0.0.1:{port}/\n":
         process.kill()  # WHY: a service that runs would let read() wait for ever
         pytest.fail(line + process.stderr.read())
