@@ -964,7 +964,7 @@ class _Postgres:
         try:
             self._connect()
         except LogUnavailableError as error:
-            raise DataFileError(str(error)) from None
+            raise DataFileError(f"{error} Start the database, or give another --state.") from None
 
     def __str__(self) -> str:
         told = self._psycopg.conninfo.conninfo_to_dict(self._url)

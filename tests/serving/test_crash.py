@@ -23,7 +23,7 @@ from openfate.serving import LiveBank
 from openfate.serving.live import apply_entry
 from serving.conftest import POSTGRES
 from serving.crashing import cells_of, hash_of
-from serving.test_live import assert_same, observe
+from serving.test_live import assert_same, observe, wait_for
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 
@@ -88,7 +88,7 @@ def check(bundle, state, said):
 
 
 def test_a_few_kills(bundle, state):
-    said = kill_many(bundle, state, 3)
+    said = kill_many(bundle, state, 2)
     assert check(bundle, state, said) > 10
 
 
@@ -157,6 +157,11 @@ def post(url, told):
         return json.loads(answer.read())
 
 
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.loads(answer.read())
+
+
 def test_the_command_survives_a_kill_and_ends_in_order(bundle, tmp_path):
     state = str(tmp_path / "state")
     process, url = start(bundle, state)
@@ -171,7 +176,7 @@ def test_the_command_survives_a_kill_and_ends_in_order(bundle, tmp_path):
     with pytest.raises(urllib.error.HTTPError, match="409"):
         post(f"{url}/observe", {"row": {"page": "other"}, "id": "seen"})
     process.send_signal(signal.SIGHUP)  # the bundle again, and the log replayed on it
-    time.sleep(1)
+    wait_for(lambda: get(f"{url}/health")["replays"] == 2)
     assert post(f"{url}/observe", {"row": {"page": "p9"}})["position"] == 9
     process.terminate()
     out, errors = process.communicate(timeout=30)
