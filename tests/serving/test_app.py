@@ -309,9 +309,9 @@ def test_a_log_that_cannot_be_written_is_told_and_comes_back(serve, monkeypatch)
         broken.setattr(call.live.log, "append", full)
         status, told = call("POST", "/observe", {"row": ROW})
         assert (status, told["error"]["message"]) == (503, "the disk is full")
+        assert call.headers[b"retry-after"] == b"1"
         assert call("GET", "/health")[1]["trouble"] == "the disk is full"
         assert call("GET", "/ready")[0] == 200  # predictions go on
-        assert call.headers[b"retry-after"] == b"1"
         assert call("POST", "/predict", {"row": ROW})[0] == 200
     assert call("POST", "/observe", {"row": ROW})[1]["position"] == 2
 
