@@ -2,7 +2,7 @@
 
 `python tests/test_docs.py` brings what is computed in the pages up to date: the lines of
 docs/paper-and-code.md, the claims, reasons and folders of docs/results.md, and the tables of
-docs/security.md.
+docs/security.md and docs/howto/serving.md.
 """
 
 import json
@@ -177,6 +177,36 @@ def test_the_claims_are_those_of_the_report():
     assert text == with_report(text), "run python tests/test_docs.py"
 
 
+def with_speed(text):
+    """The page on serving with what `openfate bench serve` measured."""
+    told = json.loads((ROOT / "results" / "bench" / "serve-cpu.json").read_text())
+    by = {row["case"]: row for row in told["rows"]}
+    lines = ["| | ours | FastAPI and LightGBM | times better |", "|---|---:|---:|---:|"]
+    for case, what, digits in (
+        ("requests", "single rows a second", 0),
+        ("p99", "99th percentile of them, ms", 1),
+        ("bulk", "rows a second in bulk, Arrow beside JSON", 0),
+    ):
+        row = by[case]
+        sides = " | ".join(f"{row[side]:,.{digits}f}" for side in ("ours", "peer"))
+        lines.append(f"| {what} | {sides} | {row['ratio']:.1f} |")
+    grown = by["growth"]
+    lines += [
+        "",
+        f"{told['cores']} cores, load {told['load_average']}, {told['connections']} connections, "
+        f"{told['observes_a_second']} observes a second. A row alone takes {grown['peer']:.2f} ms "
+        f"with a thousand observed new features and {grown['ours']:.2f} ms with a million.",
+    ]
+    pattern, made = r"(?s)(<!-- speed -->\n).*?(<!-- end -->)", "\n".join(lines)
+    assert re.search(pattern, text)
+    return re.sub(pattern, lambda m: f"{m[1]}{made}\n{m[2]}", text)
+
+
+def test_the_speed_of_the_service_is_that_of_its_bench():
+    text = (ROOT / "docs" / "howto" / "serving.md").read_text()
+    assert text == with_speed(text), "run python tests/test_docs.py"
+
+
 def with_security(text):
     """The page on security with what poison and growth were measured to do."""
     folder = ROOT / "results" / "security"
@@ -317,6 +347,7 @@ if __name__ == "__main__":
         ("paper-and-code.md", with_lines),
         ("results.md", with_report),
         ("security.md", with_security),
+        ("howto/serving.md", with_speed),
     ):
         page = Path(ROOT, "docs", path)
         page.write_text(made(page.read_text()))

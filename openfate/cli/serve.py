@@ -10,13 +10,14 @@ import logging
 import signal
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from openfate.cli.command import Answer
 from openfate.cli.flags import Trusted
-from openfate.errors import InputError
+from openfate.errors import InputError, OpenWorldWarning
 
 
 def serve(
@@ -66,6 +67,9 @@ def serve(
         raise InputError(f"--port {port}: choose one from 0 to 65535.")
     if tokens is None and not _is_local(host):
         raise InputError(f"--host {host}: others can reach it; give --tokens, or 127.0.0.1.")
+    # WHY: they are worded for who calls Python.  What clients leave out or bring is told by answers
+    # and metrics, and would be told again at every replay.
+    warnings.simplefilter("ignore", OpenWorldWarning)
     with tempfile.TemporaryDirectory() as folder:
         shop = None
         if bundle is None:

@@ -30,7 +30,7 @@ from starlette.exceptions import HTTPException
 
 from openfate import __version__
 from openfate.bank import FeatureBank, contributions, describe
-from openfate.errors import InputError, OpenFATEError
+from openfate.errors import DataFileError, InputError, OpenFATEError
 from openfate.serving.api import DOCUMENTED
 from openfate.serving.features import list_features, map_features
 from openfate.serving.limits import (
@@ -265,7 +265,10 @@ class Service:
         check_fields(told, ("path",))
         if not isinstance(told.get("path"), str) or "\0" in told["path"]:
             refuse("path is no text", "path", "give the folder of a bundle on this machine")
-        ticket = await asyncio.to_thread(self.live.take_bundle, told["path"])
+        try:
+            ticket = await asyncio.to_thread(self.live.take_bundle, told["path"])
+        except (InputError, DataFileError) as error:
+            refuse(str(error)[:300], "path", "give the folder of a bundle on this machine")
         return await self._settle(ticket)
 
     async def _submit(self, request: Request, operation: Operation) -> Response:
@@ -364,21 +367,25 @@ class Service:
     async def health(self, request: Request) -> Response:
         """Whether the process works, and what is wrong with its log."""
         live = self.live
+        trouble = live.trouble or live.unwritten
         damage = asdict(live.log.damage)
         damage["lost"] = len(damage["lost"])
         return JSONResponse(
             {
-                "status": "ok" if live.trouble is None else "degraded",
+                "status": "ok" if trouble is None else "degraded",
                 "version": __version__,
                 "bundle": live.bundle,
-                "trouble": live.trouble,
+                "trouble": trouble,
                 "damage": damage,
                 **self.status(),
             }
         )
 
     async def ready(self, request: Request) -> Response:
-        """Whether it takes requests: the log can be followed, and not too much waits."""
+        """Whether it takes requests: the log can be followed, and not too much waits.
+
+        A log that cannot be written, on a disk that is full, does not count: predictions go on.
+        """
         live = self.live
         is_ready = live.trouble is None and live.lag < live.most_waiting
         return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)

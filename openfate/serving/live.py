@@ -273,6 +273,9 @@ class LiveBank:
         Of the last entry that the bank has learned from.
     worth
         What labels said of it.
+    trouble, unwritten
+        Why the log cannot be followed, and why what was told last could not be written; None where
+        all is well.
 
     Examples
     --------
@@ -315,6 +318,7 @@ class LiveBank:
         self._reader.damage = self.log.damage
         self.refused = 0  # operations that were durable and could not be learned from
         self.trouble: str | None = None  # why the log cannot be followed now
+        self.unwritten: str | None = None  # why the last operations could not be written
         self.replays = 0
         self._tickets: dict[tuple[int, int], Future[str | None]] = {}
         self._tickets_lock = threading.Lock()
@@ -450,10 +454,11 @@ class LiveBank:
         try:
             answers = self.log.append([operation for operation, _ in group], patience_s=3.0)
         except Exception as error:
-            known = isinstance(error, OpenFATEError)
+            known, self.unwritten = isinstance(error, OpenFATEError), str(error)
             for _, ticket in group:
                 ticket.durable.set_exception(error if known else LogUnavailableError(repr(error)))
             return
+        self.unwritten = None
         for (_, ticket), answer in zip(group, answers, strict=True):
             if isinstance(answer, RefusedError):
                 ticket.durable.set_exception(answer)

@@ -393,6 +393,7 @@ class Log:
             kept.append(operation)
         else:
             kept.append(operation)
+        position = position if kept else position - 1  # nothing of it was new: no entry is written
         if key is not None:
             self._store.execute("INSERT INTO openfate_keys VALUES (?, ?)", (key, position), False)
         return Receipt(position, repeated, place=n_kept if len(kept) > n_kept else None)
@@ -963,7 +964,7 @@ class _Postgres:
         try:
             self._connect()
         except LogUnavailableError as error:
-            raise DataFileError(str(error)) from None
+            raise DataFileError(f"{error} Start the database, or give another --state.") from None
 
     def __str__(self) -> str:
         told = self._psycopg.conninfo.conninfo_to_dict(self._url)

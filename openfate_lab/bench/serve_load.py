@@ -5,7 +5,7 @@ As a program it observes beside, in a process of its own, so that nobody waits f
     python -m openfate_lab.bench.serve_load PORT ROWS.json RATE
 
 A line on stdin starts or pauses it; for each pause it tells how many rows were observed so far, and
-in how many seconds.
+in how many seconds.  Rows on their way when it is paused count once they are acknowledged.
 """
 
 from __future__ import annotations
@@ -164,20 +164,21 @@ def observe_beside(port: int, rows: Sequence[Mapping[str, Any]], rate: int) -> N
             for connection in opened:
                 ready.register(connection.socket, selectors.EVENT_READ, connection)
             is_over = False
-            while not is_over:
+            while not is_over or len(idle) < len(opened):
                 now = time.perf_counter()
-                while rate and idle and now >= due:
+                while rate and idle and now >= due and not is_over:
                     row = {**rows[number % len(rows)], "t0": f"new{number}"}
                     body = json.dumps({"row": row}).encode()
                     idle.popleft().send(write_request("/observe", body))
                     number, due = number + 1, due + 1 / rate
                 for key, _ in ready.select(max(0.0, due - now) if rate and idle else 0.1):
-                    is_over = is_over or key.data is None
-                    if key.data is not None and key.data.receive():
+                    if key.data is None:
+                        sys.stdin.readline()
+                        ready.unregister(sys.stdin)
+                        seconds, is_over = seconds + time.perf_counter() - began, True
+                    elif key.data.receive():
                         idle.append(key.data)
                         done += 1
-        seconds += time.perf_counter() - began
-        sys.stdin.readline()
         for connection in opened:
             connection.socket.close()
         print(done, seconds, flush=True)

@@ -310,6 +310,8 @@ def test_a_log_that_cannot_be_written_is_told_and_comes_back(serve, monkeypatch)
         status, told = call("POST", "/observe", {"row": ROW})
         assert (status, told["error"]["message"]) == (503, "the disk is full")
         assert call.headers[b"retry-after"] == b"1"
+        assert call("GET", "/health")[1]["trouble"] == "the disk is full"
+        assert call("GET", "/ready")[0] == 200  # predictions go on
         assert call("POST", "/predict", {"row": ROW})[0] == 200
     assert call("POST", "/observe", {"row": ROW})[1]["position"] == 2
 
@@ -382,7 +384,7 @@ def check_answers(call, path, bodies, described):
         assert status != 422 or "look at the service's log" not in told["error"]["remedy"], told
 
 
-@pytest.mark.parametrize("n_bodies", [250, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_bodies", [100, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_no_body_makes_an_error_of_ours(serve, n_bodies):
     call = serve()
     _, described = call("GET", "/openapi.json")

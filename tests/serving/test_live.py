@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
@@ -315,13 +316,19 @@ def test_a_new_bundle_is_taken_with_what_was_said(bundle, state, tmp_path):
 
 
 def test_rows_are_kept_for_a_stated_time(bundle, state):
-    with LiveBank(bundle, state, keep_days=0.5 / 86_400, snapshot_entries=1) as live:
+    days, numbers = [0.0], itertools.count()
+    with LiveBank(bundle, state, keep_days=1, snapshot_entries=1) as live:
+        live.log.clock = lambda: time.time() + 86_400 * days[0]
         observe(live, [{"page": "early"}], ["early"])
-        time.sleep(1)
-        for n in range(3):
-            observe(live, [{"page": f"late{n}"}], [f"late{n}"])
-            time.sleep(0.6)
-        wait_for(lambda: live.log.first > 0)
+        wait_for(lambda: live.log.blobs("snapshot"))
+        days[0] = 2.0
+
+        def is_compacted():
+            name = f"late{next(numbers)}"
+            observe(live, [{"page": name}], [name])
+            return live.log.first > 0
+
+        wait_for(is_compacted)
         with pytest.raises(RefusedError, match="no row with the id 'early'"):
             submit(live, "label", ids=["early"], labels=[1])
         before = live.bank

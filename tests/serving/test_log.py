@@ -51,7 +51,8 @@ def test_a_key_counts_once(state):
 def test_an_id_is_one_row_and_has_one_label(state):
     with open_log(state) as log:
         log.append([observe("a", x=1), label("a", 1)])
-        assert log.append([observe("a", x=1)])[0].repeated == 1
+        again = log.append([observe("a", x=1)])[0]
+        assert (again.repeated, again.position) == (1, log.head())
         assert log.append([label("a", 1)])[0].repeated == 1
         assert log.head() == 1  # nothing of that was new
         refused = log.append([observe("a", x=2), label("a", 0), label("z", 1)])

@@ -87,8 +87,11 @@ def test_the_page_tells_the_story(url, browser):
     if os.environ.get("OPENFATE_SCREENSHOTS"):
         page.screenshot(path=IMAGES / "serving-new-features.png")
     # By keyboard alone: a new feature is told, and a row is tried.
-    page.locator("#map circle.new").first.focus()
-    assert "new," in page.inner_text("#map-hover")
+    assert page.locator("#map circle[tabindex='0']").count() == 1
+    page.locator("#map circle[tabindex='0']").focus()
+    newest = page.inner_text("#map-hover")
+    page.keyboard.press("ArrowLeft")
+    assert "new," in newest and page.inner_text("#map-hover") != newest
     page.locator("#fields input").nth(0).focus()
     for text in ("cart", "phone", "it", "campaign 1", "7"):
         page.keyboard.type(text)
