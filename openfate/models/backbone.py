@@ -353,11 +353,7 @@ def _run_layers(
         h = torch.add(h, sum_bias.view(len(h), 1, -1), out=z.new_empty(h.shape)).relu_()
     for index in range(last + 1):
         inputs.append(h)
-        bias, weight = parameters[2 * index], parameters[2 * index + 1]
-        if weight.size(2) == 1:  # WHY: a product with one column takes four times as long
-            h = (h * weight.transpose(1, 2)).sum(2, keepdim=True).add_(bias)
-        else:
-            h = torch.baddbmm(bias, h, weight)
+        h = torch.baddbmm(parameters[2 * index], h, parameters[2 * index + 1])
         if index < last:
             h.relu_()
     return h, inputs
@@ -371,11 +367,9 @@ def _back_layers(
     for index in reversed(range(len(inputs))):
         if index < len(inputs) - 1:
             grad = _of_relu(grad, inputs[index + 1], 0)
-        h, weight = inputs[index], weights[index].transpose(1, 2)
-        thin = grad.size(2) == 1
-        of_weight = (h * grad).sum(1)[:, :, None] if thin else h.transpose(1, 2) @ grad
+        of_weight = inputs[index].transpose(1, 2) @ grad
         of_parameters = [grad.sum(1, keepdim=True), of_weight, *of_parameters]
-        grad = grad * weight if thin else grad @ weight
+        grad = grad @ weights[index].transpose(1, 2)
     of_sums = None
     if activated:
         grad = _of_relu(grad, inputs[0], 0)

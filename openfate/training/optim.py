@@ -172,16 +172,17 @@ class RowAdam:
             self.last.index_fill_(0, ids, self.t)
 
     def _fused_step(self, w: Tensor, grad: Tensor, m: Tensor, v: Tensor) -> None:
-        moved, lines, decay = w.detach(), self.lines, self.weight_decay or None
-        n, rule = 0 if lines is None else len(lines.ids), (self.lr, self.betas)
-        if lines is not None:
-            move, steps = torch.zeros_like(grad[:n]), lines.to_steps_(grad)[:n]
-            _fused([move], [steps], [m[:n]], [v[:n]], [self.t], *rule)
-            knots = moved[:n]
-            if decay is not None:
-                knots.mul_(1 - self.lr * decay)
-            knots.add_(lines.to_knots_(move))
-        _fused([moved[n:]], [grad[n:]], [m[n:]], [v[n:]], [self.t], *rule, weight_decay=decay)
+        moved, lines = w.detach(), self.lines
+        if self.weight_decay:
+            moved.mul_(1 - self.lr * self.weight_decay)
+        if lines is None:
+            _fused([moved], [grad], [m], [v], [self.t], self.lr, self.betas)
+            return
+        n = len(lines.ids)
+        move = torch.zeros_like(grad[:n])
+        split = [lines.to_steps_(grad)[:n], grad[n:]], [m[:n], m[n:]], [v[:n], v[n:]]
+        _fused([move, moved[n:]], *split, [self.t, self.t], self.lr, self.betas)
+        moved[:n].add_(lines.to_knots_(move))
 
     def _dense_step(self, grad: Tensor) -> None:
         assert self.ids is not None
