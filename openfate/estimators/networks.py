@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from torch import nn
+from torch import Tensor, nn
 
 from openfate.bank import Network
 from openfate.errors import InputError, check_choice
@@ -23,6 +23,7 @@ from openfate.models import (
     BACKBONES,
     FATE,
     MLP,
+    Backbone,
     GraphSAGE,
     Members,
     make_backbone,
@@ -170,29 +171,28 @@ def join_members(models: Sequence[FATE]) -> FATE | None:
     nets = [model.backbone for model in models]
     if any(model.extrapolator is not None for model in models) or not all(map(Members.takes, nets)):
         return None
-    joined = FATE(len(models[0].W), Members(cast("list[MLP]", nets)))
-    with torch.no_grad():
-        joined.W.copy_(torch.cat([model.W for model in models], 1))
-    return joined
+    return _with_embeddings(Members(cast("list[MLP]", nets)), torch.cat([m.W for m in models], 1))
 
 
 def split_members(joined: FATE) -> list[FATE]:
     """The networks that `join_members` put together, as they are now."""
     assert isinstance(joined.backbone, Members)
     nets = joined.backbone.split()
-    models = [FATE(len(joined.W), net) for net in nets]
-    with torch.no_grad():
-        for model, W in zip(models, joined.W.chunk(len(nets), 1), strict=True):
-            model.W.copy_(W)
-    return [model.eval() for model in models]
+    parts = joined.W.chunk(len(nets), 1)
+    return [_with_embeddings(net, W).eval() for net, W in zip(nets, parts, strict=True)]
 
 
 def narrow(model: FATE, features: NDArray[np.integer]) -> FATE:
     """The same plain network over some of its features, numbered anew."""
-    some = FATE(len(features), model.backbone)
-    with torch.no_grad():
-        some.W.copy_(model.W[torch.from_numpy(features)])
-    return some.eval()
+    return _with_embeddings(model.backbone, model.W[torch.from_numpy(features)]).eval()
+
+
+def _with_embeddings(backbone: Backbone, W: Tensor) -> FATE:
+    """A plain network with these embeddings; nothing is drawn."""
+    with torch.device("meta"):
+        model = FATE(len(W), backbone)
+    model.W = nn.Parameter(W.detach().clone(memory_format=torch.contiguous_format))
+    return model
 
 
 def _n_fields(field_of: NDArray[np.integer]) -> int:

@@ -276,8 +276,7 @@ class MultiHot(ComputesOnce):
         kept = self.ids < n_features
         if kept.all():
             return MultiHot(self.row_ptr, self.ids, n_features, self.values)
-        row_ptr = np.concatenate([[0], np.cumsum(kept)])[self.row_ptr].astype(np.int64)
-        return MultiHot(row_ptr, self.ids[kept], n_features, _at(self.values, kept))
+        return MultiHot(self._ends(kept), self.ids[kept], n_features, _at(self.values, kept))
 
     def select_features(self, features: ArrayLike) -> MultiHot:
         """Take the given features only, each once, renumbered 0, 1, ... in the given order."""
@@ -289,8 +288,13 @@ class MultiHot(ComputesOnce):
             raise InputError(f"feature id {twice} is selected twice; give each id once.")
         ids = new_id[self.ids]
         present = ids >= 0
-        row_ptr = np.concatenate([[0], np.cumsum(present)])[self.row_ptr].astype(np.int64)
-        return MultiHot(row_ptr, ids[present], len(features), _at(self.values, present))
+        values = _at(self.values, present)
+        return MultiHot(self._ends(present), ids[present], len(features), values)
+
+    def _ends(self, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """The `row_ptr` of the entries that are kept (E,)."""
+        # WHY: a count of all entries up to each takes five times as long.
+        return self.row_ptr - np.searchsorted(np.flatnonzero(~kept), self.row_ptr)
 
     def renumber(self, ids: ArrayLike, n_features: int) -> MultiHot:
         """The same rows where feature j is called ``ids[j]``, among `n_features`.

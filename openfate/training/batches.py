@@ -160,8 +160,16 @@ class Bag:
         if self.turned is None:
             return F.embedding_bag(self.ids, W, self.starts, mode="sum", per_sample_weights=value)
         value = W.new_ones(len(self.ids)) if value is None else value
+        if not torch.is_grad_enabled():
+            return _bag(W, self.ids, self.starts, value)
         sums: Tensor = _Sums.apply(W, value, self.ids, self.starts, *self.turned)  # type: ignore[no-untyped-call]
         return sums
+
+    def sums_back(self, grad: Tensor, value: Tensor | None) -> Tensor:
+        """The gradient (U, H + n_own) at embeddings whose `sums` have this one."""
+        assert self.turned is not None
+        value = grad.new_ones(len(self.ids)) if value is None else value
+        return _bag_back(grad, value, *self.turned)
 
 
 class _Sums(torch.autograd.Function):
@@ -181,9 +189,11 @@ class _Sums(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        value, order, row, starts = ctx.saved_tensors
-        of_W = _bag(grads[0].contiguous(), row, starts, value[order])
-        return of_W, *[None] * 6
+        return _bag_back(grads[0], *ctx.saved_tensors), *[None] * 6
+
+
+def _bag_back(grad: Tensor, value: Tensor, order: Tensor, row: Tensor, starts: Tensor) -> Tensor:
+    return _bag(grad.contiguous(), row, starts, value[order])
 
 
 def _bag(table: Tensor, ids: Tensor, starts: Tensor, value: Tensor) -> Tensor:

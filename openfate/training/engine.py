@@ -21,7 +21,7 @@ from torch import Tensor
 
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges, full_precision
-from openfate.models import FATE, GCN, MLP, GraphSAGE
+from openfate.models import FATE, GCN, MLP, GraphSAGE, Members
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Array, Bag, Batch
 from openfate.training.checkpoint import Checkpoint
@@ -262,8 +262,11 @@ class Engine:
                         self.model.W[batch.ids[(~kept).nonzero()[:, 0]]] = 0
                 if not s.accumulate_backbone:
                     theta.zero_grad()
-                loss = self._loss(batch, kept)
-                self._backward(loss, batch, share)
+                if isinstance(batch, Bag) and self._is_written_out(batch):
+                    loss = self._learn_bag(batch)
+                else:
+                    loss = self._loss(batch, kept)
+                    self._backward(loss, batch, share)
                 theta.step()  # phi and W: at every mask
                 if self.sharded is not None:
                     self.sharded.step(share)
@@ -426,6 +429,36 @@ class Engine:
         if not training and outputs.dim() > 2:
             outputs = mixture(self.settings.loss, full_precision(outputs))
         return self._mean_loss(outputs, bag)
+
+    def _is_written_out(self, bag: Bag) -> bool:
+        """Whether the gradients of a mini-batch are computed without autograd."""
+        is_plain = self.ranks.is_alone and not self.settings.mixed_precision
+        of_members = isinstance(self.model.backbone, Members) and self.table is not None
+        return is_plain and of_members and bag.turned is not None
+
+    def _learn_bag(self, bag: Bag) -> Tensor:
+        """The loss of rows of networks side by side; its gradients are left where steps take them.
+
+        WHY: `bag_loss` and autograd say the same and take a sixth of a step longer.
+        """
+        net, table, seen = self.model.backbone, self.table, self.shown
+        assert isinstance(net, Members)
+        assert table is not None
+        value = bag.value
+        if self.settings.cell_dropout:
+            value = self._drop_cells(value, len(bag.ids), bag.within)
+        rows = W = table.rows.detach()
+        if seen is not None:
+            seen = seen[bag.touched]
+            W = (rows.view(len(rows), seen.size(1), -1) * seen).view_as(rows)
+        with torch.no_grad():
+            z = bag.sums(W, value)
+        loss, at_sums = net.learn(z, lambda outputs: self._mean_loss(outputs, bag))
+        grad = bag.sums_back(at_sums, value)
+        if seen is not None:
+            grad.view(len(rows), seen.size(1), -1).mul_(seen)
+        table.rows.grad = grad
+        return loss
 
     def _precision(self) -> AbstractContextManager[Any]:
         mixed = self.settings.mixed_precision

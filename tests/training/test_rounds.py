@@ -132,3 +132,29 @@ def test_shown_is_of_networks_side_by_side():
     joined = FATE(D, Members([make_model().backbone])).double()
     with pytest.raises(InputError, match=r"shown has the shape \(8, 2\): give 8 features x 1"):
         train(joined, X, y, Settings.plain(**PLAIN), shown=np.ones((D, 2), bool))
+
+
+@pytest.mark.parametrize("activate_sum", [True, False])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_gradients_that_are_written_out_equal_those_of_autograd(n_outputs, activate_sum):
+    nets = [MLP(5, n_outputs, (4, 6), activate_sum=activate_sum).double() for _ in range(2)]
+    z, wanted = torch.randn(7, 10).double(), torch.randn(7, 2, n_outputs).double()
+    written, twin = Members(nets).double(), [copy.deepcopy(net) for net in nets]
+
+    def loss(outputs):
+        return (outputs - wanted).square().mean()
+
+    at_sums = z.clone().requires_grad_()
+    expected = loss(
+        torch.stack([net(at_sums[:, 5 * i : 5 * i + 5]) for i, net in enumerate(twin)], 1)
+    )
+    expected.backward()
+    found, grad = written.learn(z, loss)
+    torch.testing.assert_close(found, expected.detach())
+    torch.testing.assert_close(grad, at_sums.grad)
+    for at, weight in enumerate(written.weights):
+        own = torch.stack([net.layers[at].weight.grad.T for net in twin])
+        torch.testing.assert_close(weight.grad, own)
+    if activate_sum:
+        own = torch.cat([net.sum_bias.grad for net in twin])
+        torch.testing.assert_close(written.sum_bias.grad, own)
