@@ -58,7 +58,7 @@ class RayExecutor:
         return self._pool.run(work, items)
 
     def run_together(
-        self, make: Callable[[], Sequence[Callable[..., T]]], hear: Callable[[Any], None]
+        self, make: Callable[[], Sequence[Callable[..., T]]], hear: Callable[[Any], bool]
     ) -> list[T]:
         """Let every process run its work, in one process group: see `openfate.executor`."""
         self._close_pool()
@@ -101,7 +101,7 @@ def connect(
     address
         "local": processes of this machine, started now and ended in the end; or a cluster that is
         there: "ray://host:port".  Inside a Ray program, or within another `connect`, "local" is the
-        cluster that runs already, and it is left running.
+        cluster that is in use already, and it is left running.
     workers
         How many processes work at once; by default one for each core, or for each share of GPUs.
     gpus_per_worker
@@ -135,6 +135,11 @@ def connect(
     if workers is not None:
         check_integer("workers", workers, 1)
     is_ours = not ray.is_initialized()
+    if not is_ours and address != "local":
+        raise InputError(
+            f"address={address!r}: this process uses a Ray cluster already; give 'local' for that "
+            "one, or leave it first."
+        )
     if is_ours:
         _start(ray, address, workers, gpus_per_worker)
     try:
