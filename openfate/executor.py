@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol, TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
+Embeddings = Literal["replicated", "sharded", "torchrec"]
+
 
 class Executor(Protocol):
     """Processes that work for this one."""
@@ -23,7 +25,7 @@ class Executor(Protocol):
         """How many processes work at once."""
 
     @property
-    def embeddings(self) -> Literal["replicated", "sharded"]:
+    def embeddings(self) -> Embeddings:
         """Whether each of them has all rows of W, or its own: see `openfate.training.sharded`."""
 
     @property

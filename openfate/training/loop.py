@@ -204,12 +204,13 @@ def _train_together(
 ) -> History:
     """Train in the processes of an executor; where one dies, go on from the last checkpoint."""
     model.cpu()
-    n_ranks, is_sharded = processes.n_workers, processes.embeddings == "sharded"
+    n_ranks, is_sharded = processes.n_workers, processes.embeddings != "replicated"
     n_told, parts = 0, dict[tuple[int, int], Checkpoint]()
     reached = (0, 0)  # steps, and mini-batches of the next one
     shared = Ranks(0, n_ranks, processes.whole_graph, in_group=True)
     if is_sharded:
-        shared = replace(shared, n_sharded=len(model.W))
+        by_torchrec = processes.embeddings == "torchrec"
+        shared = replace(shared, n_sharded=len(model.W), by_torchrec=by_torchrec)
 
     def make() -> list[Callable[..., Any]]:
         parts.clear()

@@ -71,7 +71,7 @@ def same(one, other):
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("labels", [[], ["--labelled"]])
+@pytest.mark.parametrize("labels", [pytest.param([], marks=pytest.mark.slow), ["--labelled"]])
 def test_observe_gives_the_same_bundle_on_a_cluster(
     labels, tables, ray_cluster, tmp_path, openfate
 ):
@@ -85,6 +85,7 @@ def test_observe_gives_the_same_bundle_on_a_cluster(
     same(*(FeatureBank.load(tmp_path / name) for name in ("alone", "spread")))
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_bytes(tables, ray_cluster, tmp_path, openfate):
     later, cut = tables / "later.csv", ["--batch-rows", 40]
     for workers in (1, 4):

@@ -157,6 +157,22 @@ def test_sharded_embeddings_are_the_replicated_ones(adam, of, tmp_path):
     assert kept[-1]["model.W"].shape == (D, 8)  # a whole checkpoint, for any number of processes
 
 
+@pytest.mark.parametrize("n_workers", [2, 3])
+def test_torchrec_moves_the_same_rows(n_workers, of):
+    """Of a number of features that three processes cannot share out evenly, and uneven parts."""
+    pytest.importorskip("torchrec", reason="TorchRec is not installed: see docs/howto/cluster.md")
+    found = {}
+    for embeddings in ("sharded", "torchrec"):
+        ranks = of(n_workers, whole_graph=False, embeddings=embeddings)
+        batches = array_batches(IDS, Y, 37, seed=1)
+        torch.manual_seed(4)
+        one = FATE(D + 1, MLP(8, 1, (16,)), GraphSAGE(8), recompose="masked")
+        found[embeddings], _ = fit(
+            one, ranks, batches, replace(CLICKS, epochs=5), validation=lambda: [(IDS, Y)]
+        )
+    torch.testing.assert_close(found["torchrec"], found["sharded"], rtol=0, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_checkpoint_goes_on_with_another_number_of_processes(of):
     kept = []

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from openfate.cluster import RayExecutor
 from openfate.errors import DataFileError
 from openfate.executor import using
 from openfate.table import prepare
@@ -39,6 +40,12 @@ def test_shards_and_vocabulary_are_the_same_byte_for_byte(log, ray_cluster, tmp_
     with using(ray_cluster):
         prepare(log, tmp_path / "spread", "csv", **SMALL)
         prepare(log, tmp_path / "other chunks", "csv", **SMALL | {"chunk_bytes": 9000})
+    for n_workers in (1, 4):
+        one = RayExecutor(n_workers)
+        with using(one):
+            prepare(log, tmp_path / str(n_workers), "csv", **SMALL)
+        one.close()
+        assert contents(tmp_path / str(n_workers)) == expected
     assert contents(tmp_path / "spread") == expected
     assert contents(tmp_path / "other chunks") == expected
 
