@@ -171,7 +171,7 @@ def test_a_node_that_is_cut_off_while_it_trains_changes_nothing(nodes, tmp_path)
     """Each node has a core, so that gradients go from one to the other."""
     people(2000, 0).write_csv(tmp_path / "train.csv")
     words = ["fit", tmp_path / "train.csv", "--target", "rich", "--exclude", "id", "--strategy"]
-    words += ["none", "--epochs", "300", "--patience", "300", "--batch-size", "64"]
+    words += ["none", "--epochs", "100", "--patience", "100", "--batch-size", "64"]
     finish(nodes.openfate(*words, "--out", tmp_path / "whole"))
     command, work = nodes.openfate(*words, "--out", tmp_path / "cut"), tmp_path / "cut.work"
     deadline = time.monotonic() + 60
