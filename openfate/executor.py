@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol, TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
+Embeddings = Literal["replicated", "sharded", "torchrec"]
+
 
 class Executor(Protocol):
     """Processes that work for this one."""
@@ -23,7 +25,7 @@ class Executor(Protocol):
         """How many processes work at once."""
 
     @property
-    def embeddings(self) -> Literal["replicated", "sharded"]:
+    def embeddings(self) -> Embeddings:
         """Whether each of them has all rows of W, or its own: see `openfate.training.sharded`."""
 
     @property
@@ -38,7 +40,7 @@ class Executor(Protocol):
         """
 
     def run_together(
-        self, make: Callable[[], Sequence[Callable[..., T]]], hear: Callable[[Any], None]
+        self, make: Callable[[], Sequence[Callable[..., T]]], hear: Callable[[Any], bool]
     ) -> list[T]:
         """Let every process run its work, ``work(rank, tell)``, in one torch process group.
 
@@ -47,12 +49,13 @@ class Executor(Protocol):
         make
             Makes the work of each process, by its rank; what is the same object is sent once.
         hear
-            Called here with what processes tell; what one of them tells comes in its order.
+            Called here with what processes tell; what one of them tells comes in its order.  Tells
+            whether the run is further for it than it has ever been.
 
         Returns
         -------
             What each returns.  Where a process dies all are started anew, with what `make` makes
-            then: it goes on from what was heard.
+            then: it goes on from what was heard.  Deaths with nothing further between end the run.
         """
 
 

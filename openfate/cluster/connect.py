@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from importlib.util import find_spec
+from typing import Any, TypeVar, get_args
 
 from openfate.cluster.group import Group, run_again
 from openfate.cluster.pool import Pool
 from openfate.errors import InputError, OpenFATEError, check_choice, check_integer
-from openfate.executor import using
+from openfate.executor import Embeddings, using
 from openfate.records import versions
 
 S = TypeVar("S")
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 # What must be the same everywhere for results to be: bytes of shards, bits of sums.
 _SAME = ("openfate", "torch", "numpy", "polars")
+_TORCHREC = ("torchrec",)  # and its kernels, which it loads
 
 
 class RayExecutor:
@@ -37,11 +39,11 @@ class RayExecutor:
         self,
         n_workers: int,
         gpus_per_worker: int = 0,
-        embeddings: Literal["replicated", "sharded"] = "replicated",
+        embeddings: Embeddings = "replicated",
         whole_graph: bool = False,
     ) -> None:
-        check_choice("embeddings", embeddings, ("replicated", "sharded"))
-        if whole_graph and embeddings == "sharded":
+        check_choice("embeddings", embeddings, get_args(Embeddings))
+        if whole_graph and embeddings != "replicated":
             raise InputError("whole_graph=True is of embeddings='replicated'.")
         self.n_workers, self.gpus_per_worker = n_workers, gpus_per_worker
         self.embeddings, self.whole_graph = embeddings, whole_graph
@@ -58,7 +60,7 @@ class RayExecutor:
         return self._pool.run(work, items)
 
     def run_together(
-        self, make: Callable[[], Sequence[Callable[..., T]]], hear: Callable[[Any], None]
+        self, make: Callable[[], Sequence[Callable[..., T]]], hear: Callable[[Any], bool]
     ) -> list[T]:
         """Let every process run its work, in one process group: see `openfate.executor`."""
         self._close_pool()
@@ -91,7 +93,7 @@ def connect(
     *,
     workers: int | None = None,
     gpus_per_worker: int = 0,
-    embeddings: Literal["replicated", "sharded"] = "replicated",
+    embeddings: Embeddings = "replicated",
     whole_graph: bool = False,
 ) -> Iterator[RayExecutor]:
     """Let a Ray cluster do the work of the calls inside.
@@ -101,7 +103,7 @@ def connect(
     address
         "local": processes of this machine, started now and ended in the end; or a cluster that is
         there: "ray://host:port".  Inside a Ray program, or within another `connect`, "local" is the
-        cluster that runs already, and it is left running.
+        cluster that is in use already, and it is left running.
     workers
         How many processes work at once; by default one for each core, or for each share of GPUs.
     gpus_per_worker
@@ -110,6 +112,7 @@ def connect(
         Of training.  "replicated": every worker has all embeddings, and those that a mini-batch
         touches are exchanged.  "sharded": every worker has its share of them, with Adam's moments,
         and is sent what its rows touch; of `openfate.training.train` on mini-batches of ids.
+        "torchrec": the same, sent by TorchRec, which must be installed on every node.
     whole_graph
         Of `fit`.  A mini-batch is cut into a part for each worker, and by default a part is a graph
         of its own, as a smaller mini-batch would be.  True: every worker computes the graph of the
@@ -132,14 +135,24 @@ def connect(
     if address != "local" and not address.startswith("ray://"):
         raise InputError(f"address={address!r}: give 'local', or 'ray://host:port'.")
     check_integer("gpus_per_worker", gpus_per_worker, 0)
+    if embeddings == "torchrec" and find_spec("torchrec") is None:
+        raise InputError(
+            "embeddings='torchrec': it is not installed; pip install --no-deps torchrec and "
+            "fbgemm-gpu-cpu as docs/howto/cluster.md says, or choose 'sharded'."
+        )
     if workers is not None:
         check_integer("workers", workers, 1)
     is_ours = not ray.is_initialized()
+    if not is_ours and address != "local":
+        raise InputError(
+            f"address={address!r}: this process uses a Ray cluster already; give 'local' for that "
+            "one, or leave it first."
+        )
     if is_ours:
         _start(ray, address, workers, gpus_per_worker)
     try:
         n_workers = _count_workers(ray, address, workers, gpus_per_worker)
-        check_nodes(ray)
+        check_nodes(ray, (*_SAME, *(_TORCHREC if embeddings == "torchrec" else ())))
         one = RayExecutor(n_workers, gpus_per_worker, embeddings, whole_graph)
         try:
             with using(one):
@@ -202,11 +215,11 @@ def _count_workers(ray: Any, address: str, workers: int | None, gpus_per_worker:
     return workers or most
 
 
-def check_nodes(ray: Any) -> None:
-    """Refuse a cluster of which a node has no OpenFATE, or other versions than this process."""
+def check_nodes(ray: Any, names: Sequence[str]) -> None:
+    """Refuse a cluster of which a node lacks a package, or has another version of it."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def look(names: tuple[str, ...]) -> dict[str, str]:
+    def look(names: Sequence[str]) -> dict[str, str]:
         # WHY within: a function of this module could not be read where the package is missing.
         import platform
         from importlib.metadata import PackageNotFoundError, version
@@ -219,13 +232,13 @@ def check_nodes(ray: Any) -> None:
                 found[name] = "none"
         return found
 
-    own = {name: text for name, text in versions(*_SAME).items() if name != "machine"}
+    own = {name: text for name, text in versions(*names).items() if name != "machine"}
     own = {name: text.partition("+")[0] for name, text in own.items()}
     nodes = [node for node in ray.nodes() if node["Alive"]]
     asked = [
         ray.remote(look)
         .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(n["NodeID"], False))
-        .remote(_SAME)
+        .remote(names)
         for n in nodes
     ]
     for node, answer in zip(nodes, asked, strict=True):

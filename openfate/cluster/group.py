@@ -9,15 +9,22 @@ tables take to fit.
 from __future__ import annotations
 
 import datetime
+import fcntl
+import os
 import platform
 import socket
+import struct
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+from openfate.cluster.faults import await_start, line_of, told
 from openfate.errors import OpenFATEError
 
-_TRIES = 4  # groups that are started for one run
+_TRIES = 4  # groups that may die without a step between
+_SIOCGIFADDR = 0x8915  # Linux: the address of an interface
 _PATIENCE = 60.0  # seconds in which the others notice that one of them has died
 
 
@@ -53,6 +60,11 @@ class Member:
         import torch.distributed as dist
 
         torch.set_num_threads(1)
+        # WHY: by default both look the host's name up, which many machines say is 127.0.0.1.
+        link = _link_of(import_module("ray").util.get_node_ip_address())
+        if link is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", link)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", link)
         dist.init_process_group(
             "nccl" if on_gpus else "gloo",
             init_method=address,
@@ -68,16 +80,25 @@ class Member:
         ray = import_module("ray")
         try:
             return work(self.rank, lambda value: ray.get(ear.tell.remote(value))), None
-        except OpenFATEError as error:
-            return None, error
-        except (MemoryError, RuntimeError) as error:
-            full = ("allocate memory", "out of memory")  # torch's words for the CPU and the GPU
-            if not isinstance(error, MemoryError) and not any(text in str(error) for text in full):
-                raise
-            return None, OpenFATEError(
-                f"node {platform.node()}: memory is full; give smaller mini-batches or widths, or "
-                "embeddings='sharded' and more workers."
+        except Exception as error:
+            known = told(
+                error,
+                "give smaller mini-batches or widths, or embeddings='sharded' and more workers",
             )
+            if known is None:
+                raise
+            return None, known
+
+
+def _link_of(address: str) -> str | None:
+    """The network interface that has an address of this node; None where it cannot be told."""
+    for _, name in socket.if_nameindex():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one, suppress(OSError):
+            asked = struct.pack("256s", name.encode()[:15])
+            found = fcntl.ioctl(one, _SIOCGIFADDR, asked)
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
+    return None
 
 
 class Group:
@@ -93,15 +114,14 @@ class Group:
         ray = self._ray = import_module("ray")
         member = ray.remote(Member).options(num_cpus=1, num_gpus=n_gpus, max_restarts=0)
         self._members = [member.remote() for _ in range(n_ranks)]
-        # WHY the driver's node: what was told outlives every member.
+        # WHY a process of its own: what was told outlives the member that told it.
         self._ear = ray.remote(Ear).options(num_cpus=0).remote()
-        address = ray.get(self._members[0].address.remote())
-        self.nodes = ray.get(
-            [
-                one.join.remote(rank, n_ranks, address, bool(n_gpus))
-                for rank, one in enumerate(self._members)
-            ]
-        )
+        address = await_start(ray, [one.address.remote() for one in self._members], n_ranks)[0]
+        joined = [
+            one.join.remote(rank, n_ranks, address, bool(n_gpus))
+            for rank, one in enumerate(self._members)
+        ]
+        self.nodes = ray.get(joined)
 
     def run(self, works: Sequence[Callable[..., Any]], hear: Callable[[Any], None]) -> list[Any]:
         """What each process returns of its work; `hear` is called with what they tell."""
@@ -129,12 +149,17 @@ class Group:
 
     def _get(self, answer: Any, rest: list[Any]) -> Any:
         """An answer; where there is none because another process died, that one's error."""
+        errors = self._ray.exceptions
         try:
             return self._ray.get(answer)
-        except self._ray.exceptions.RayTaskError:
-            ended, _ = self._ray.wait(rest, num_returns=1, timeout=_PATIENCE) if rest else ([], [])
-            for other in ended:
-                self._ray.get(other)
+        except errors.RayTaskError:
+            # Those that live lose their peer, each in its own time: the death is one among many.
+            end = time.monotonic() + _PATIENCE
+            while rest and time.monotonic() < end:
+                ended, rest = self._ray.wait(rest, timeout=end - time.monotonic())
+                for other in ended:
+                    with suppress(errors.RayTaskError):
+                        self._ray.get(other)
             raise
 
     def close(self) -> None:
@@ -146,7 +171,7 @@ class Group:
 def run_again(
     start: Callable[[], Group],
     make: Callable[[], Sequence[Callable[..., Any]]],
-    hear: Callable[[Any], None],
+    hear: Callable[[Any], bool],
 ) -> tuple[Group, list[Any]]:
     """Run what `make` makes in a group; in another one, made anew, where a process dies.
 
@@ -154,25 +179,28 @@ def run_again(
     -------
         The group that it ended in, and what each process returned.
     """
-    import ray
+    ray, n_deaths = import_module("ray"), 0
 
-    for n_deaths in range(_TRIES):
+    def note(value: Any) -> None:
+        nonlocal n_deaths
+        if hear(value):
+            n_deaths = 0
+
+    while True:
         group = None
         try:
             group = start()
-            return group, group.run(make(), hear)
-        except ray.exceptions.RayActorError as error:
-            if n_deaths == _TRIES - 1:
-                where = ", ".join(dict.fromkeys(group.nodes)) if group is not None else "?"
-                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            return group, group.run(make(), note)
+        except BaseException as error:
+            where = "?"
+            if group is not None:
+                where = ", ".join(dict.fromkeys(group.nodes))
+                group.close()
+            if not isinstance(error, ray.exceptions.RayActorError):
+                raise
+            n_deaths += 1
+            if n_deaths == _TRIES:
                 raise OpenFATEError(
-                    f"training processes died {_TRIES} times (nodes {where}); the last one: "
-                    f"{lines[0] if lines else type(error).__name__}"
+                    f"training processes died {_TRIES} times without a step between (nodes "
+                    f"{where}); the last one: {line_of(error)}."
                 ) from None
-            if group is not None:
-                group.close()
-        except BaseException:
-            if group is not None:
-                group.close()
-            raise
-    raise AssertionError  # pragma: no cover

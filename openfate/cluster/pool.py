@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from openfate.errors import DataFileError, OpenFATEError
+from openfate.cluster.faults import await_start, line_of, told
+from openfate.errors import OpenFATEError
 
 _AHEAD = 2  # items for each process that are worked on or wait to be: it never has to ask
 _TRIES = 4  # processes that may die over one item before it is the item's fault
@@ -19,22 +19,19 @@ _TRIES = 4  # processes that may die over one item before it is the item's fault
 class Done(NamedTuple):
     """What a process made of an item, or why it could not."""
 
-    node: str
     result: Any
     error: OpenFATEError | None
-    told: list[warnings.WarningMessage]
+    warned: list[warnings.WarningMessage]
 
 
 class Worker:
     """What runs in a process: it has its own copy of the work."""
 
     def __init__(self) -> None:
-        self.node = platform.node()
         self._number = -1
 
-    def ping(self) -> str:
-        """Answer, by those that live: the name of the node."""
-        return self.node
+    def ping(self) -> None:
+        """Answer, by those that live."""
 
     def do(self, number: int, place: list[Any], item: Any) -> Done:
         """Work on an item; what a user can mend is told, not raised.
@@ -48,21 +45,15 @@ class Worker:
         if number != self._number:
             self.work = import_module("ray").get(place[0])
             self._number = number
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
-                return Done(self.node, self.work(item), None, told)
-            except DataFileError as error:
-                return Done(self.node, None, DataFileError(f"node {self.node}: {error}"), told)
-            except OpenFATEError as error:
-                return Done(self.node, None, error, told)
-            except OSError as error:  # a file that is missing there, a full disk
-                where = f"{error.filename}: " if error.filename else ""
-                what = f"node {self.node}: {where}{error.strerror or error}."
-                return Done(self.node, None, DataFileError(what), told)
-            except MemoryError:
-                what = f"node {self.node}: memory is full; give fewer rows at a time."
-                return Done(self.node, None, OpenFATEError(what), told)
+                return Done(self.work(item), None, warned)
+            except Exception as error:
+                known = told(error, "give fewer rows at a time")
+                if known is None:
+                    raise
+                return Done(None, known, warned)
 
 
 @dataclass(eq=False)
@@ -125,7 +116,7 @@ class Pool:
     def _result(self, job: _Job) -> Any:
         done = self._wait(job)
         self._loads[job.place] -= 1
-        for one in done.told:
+        for one in done.warned:
             warnings.warn(one.message, one.category, stacklevel=4)
         if done.error is not None:
             raise done.error
@@ -141,15 +132,16 @@ class Pool:
                 return done
             except dead as error:
                 if getattr(error, "actor_init_failed", False):
-                    raise OpenFATEError(f"a process cannot start: {_last_line(error)}") from None
+                    raise OpenFATEError(f"a process cannot start: {line_of(error, -1)}") from None
                 job.n_deaths += 1
                 if job.n_deaths >= _TRIES:
                     raise OpenFATEError(
                         f"{job.n_deaths} processes died over the same rows, the last one as "
-                        f"follows: {_first_line(error)}. Is the memory of its node full?"
+                        f"follows: {line_of(error)}. Is the memory of its node full?"
                     ) from None
                 if self._workers[job.place] is worker and not self._is_alive(worker):
                     self._workers[job.place] = self._make.remote()
+                    await_start(self._ray, self._workers[job.place].ping.remote(), self._n_workers)
                 job.answer = self._ask(job.place, job.item)
 
     def _is_alive(self, worker: Any) -> bool:
@@ -158,12 +150,3 @@ class Pool:
         except self._ray.exceptions.RayError:
             return False
         return True
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__

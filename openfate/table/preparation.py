@@ -19,6 +19,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
@@ -54,7 +55,7 @@ PAPER_COUNTS = {
 }
 
 
-_COUNTED_ROWS = 1 << 20  # rows whose codes are counted together
+_COUNTED_ROWS = 1 << 18  # rows whose codes are counted together
 _COUNTS = ("train", "validation", "test")
 # WHY: later rows must not order the observed features; they order the new ones alone.
 _LATER = pl.when(pl.col("train") == 0).then(pl.col("count"))
@@ -339,29 +340,40 @@ def number_fields(
 
 def _count_codes(blocks: Blocks, parts: Parts, on_progress: Progress) -> list[Counts]:
     """For each column, (3, codes): how often each code is in training, validation, test rows."""
-    counts = [np.zeros((3, n), np.uint32) for n in blocks.n_texts]
+    counts, done = [np.zeros((3, n), np.uint32) for n in blocks.n_texts], 0
+    groups = _groups(blocks, parts)
+    for kind, n_rows, found in spread(partial(_count_group, tuple(blocks.n_texts)), groups):
+        for total, own in zip(counts, found, strict=True):
+            total[kind] += own
+        done += n_rows
+        on_progress("counting", done, blocks.n_rows)
+    return counts
+
+
+def _groups(blocks: Blocks, parts: Parts) -> Iterator[tuple[int, list[Codes]]]:
+    """Codes of many rows that are all of training (0), validation (1) or test (2)."""
     waiting: list[list[Codes]] = [[], [], []]
-
-    def count(kind: int) -> None:
-        for c, n in enumerate(blocks.n_texts):
-            codes = np.concatenate([block[c] for block in waiting[kind]])
-            counts[c][kind] += np.bincount(codes, minlength=n).astype(np.uint32)
-        waiting[kind].clear()
-
-    done = 0
     for number in range(len(blocks.blocks)):
         codes, kinds = blocks.read(number), np.minimum(parts.of_block(number), 2)
-        for kind in np.unique(kinds):
+        for kind in np.unique(kinds).tolist():
             waiting[kind].append(codes if (kinds == kind).all() else codes[:, kinds == kind])
             # WHY: bincount walks over all codes each time, so that few great steps cost less.
             if sum(block.shape[1] for block in waiting[kind]) > _COUNTED_ROWS:
-                count(kind)
-        done += codes.shape[1]
-        on_progress("counting", done, blocks.n_rows)
-    for kind in range(3):
-        if waiting[kind]:
-            count(kind)
-    return counts
+                yield kind, waiting[kind]
+                waiting[kind] = []
+    yield from ((kind, rest) for kind, rest in enumerate(waiting) if rest)
+
+
+def _count_group(
+    n_texts: Sequence[int], group: tuple[int, list[Codes]]
+) -> tuple[int, int, list[NDArray[np.uint32]]]:
+    """The kind of a group, its rows, and (codes,) of each column how often they are in it."""
+    kind, blocks = group
+    found = [
+        np.bincount(np.concatenate([block[c] for block in blocks]), minlength=n).astype(np.uint32)
+        for c, n in enumerate(n_texts)
+    ]
+    return kind, sum(block.shape[1] for block in blocks), found
 
 
 def number_field(

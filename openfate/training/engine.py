@@ -209,7 +209,7 @@ class Engine:
         theta = list(model.backbone.parameters())
         self.table, betas = None, (0.9, s.beta2)
         if seed is None and self.ranks.n_sharded is not None:
-            self.sharded = ShardedRowAdam(model.W.detach(), self.ranks.n_ranks, s.lr, s.adam)
+            self.sharded = ShardedRowAdam(model.W.detach(), self.ranks.find, s.lr, s.adam)
             self.table = self.sharded.own
         elif seed is None:
             self.table = RowAdam(model.W.detach(), s.lr, mode=s.adam)

@@ -204,11 +204,13 @@ def _train_together(
 ) -> History:
     """Train in the processes of an executor; where one dies, go on from the last checkpoint."""
     model.cpu()
-    n_ranks, is_sharded = processes.n_workers, processes.embeddings == "sharded"
+    n_ranks, is_sharded = processes.n_workers, processes.embeddings != "replicated"
     n_told, parts = 0, dict[tuple[int, int], Checkpoint]()
+    reached = (0, 0)  # steps, and mini-batches of the next one
     shared = Ranks(0, n_ranks, processes.whole_graph, in_group=True)
     if is_sharded:
-        shared = replace(shared, n_sharded=len(model.W))
+        by_torchrec = processes.embeddings == "torchrec"
+        shared = replace(shared, n_sharded=len(model.W), by_torchrec=by_torchrec)
 
     def make() -> list[Callable[..., Any]]:
         parts.clear()
@@ -220,25 +222,27 @@ def _train_together(
             for own in [None if resume is None else cut_checkpoint(resume, rank, n_ranks)]
         ]
 
-    def hear(told: tuple[int, Step | Checkpoint]) -> None:
-        nonlocal n_told
+    def hear(told: tuple[int, Step | Checkpoint]) -> bool:
+        nonlocal n_told, resume, reached
         rank, content = told
-        if not isinstance(content, Step):
-            number = len(content["steps"])
-            parts[number, rank] = content
-            if is_sharded and any((number, one) not in parts for one in range(n_ranks)):
-                return
-            keep([parts.pop((number, one)) for one in range(n_ranks)] if is_sharded else [content])
-        elif content.number > n_told:  # those after a checkpoint are taken again, and are the same
+        if isinstance(content, Step):
+            if content.number <= n_told:  # taken again after a checkpoint: it is the same
+                return False
             n_told = content.number
             if on_step is not None:
                 on_step(content)
-
-    def keep(found: list[Checkpoint]) -> None:
-        nonlocal resume
-        resume = join_checkpoints(found)
+            return True
+        if is_sharded:
+            number = len(content["steps"])
+            parts[number, rank] = content
+            if any((number, one) not in parts for one in range(n_ranks)):
+                return False
+            content = join_checkpoints([parts.pop((number, one)) for one in range(n_ranks)])
+        resume, before = content, reached
+        reached = max(before, (len(content["steps"]), len(content["losses"])))
         if on_checkpoint is not None:
-            on_checkpoint(resume)
+            on_checkpoint(content)
+        return reached > before
 
     results = processes.run_together(make, hear)
     weights, history = results[0]

@@ -18,7 +18,6 @@ from openfate.training.batches import Batch, Batches, prepare_ahead
 from openfate.training.engine import Device, takes_fused
 from openfate.training.ranks import Ranks
 from openfate.training.settings import EngineName, check_device
-from openfate.training.sharded import Routes
 
 Predictions = Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]
 
@@ -108,5 +107,5 @@ class Predictor:
         W = self.model.W
         if self.ranks.n_sharded is None:
             return W[ids]
-        routes = Routes(self.ranks.n_ranks, ids)
+        routes = self.ranks.find(ids)
         return routes.fetch(W[routes.owned])

@@ -29,6 +29,7 @@ from openfate.graph import Bipartite
 from openfate.table import MultiHot
 from openfate.training.batches import Array, Batch
 from openfate.training.rows import Rows
+from openfate.training.sharded import Routes
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Ranks:
         Whether random numbers are drawn for each mini-batch anew; one rank alone may be a group.
     n_sharded
         D, where each rank has its own rows of W alone (`openfate.training.sharded`); else None.
+    by_torchrec
+        Whether such rows are exchanged by TorchRec.
 
     Examples
     --------
@@ -57,6 +60,7 @@ class Ranks:
     whole_graph: bool = False
     in_group: bool = False
     n_sharded: int | None = None
+    by_torchrec: bool = False
 
     @property
     def is_alone(self) -> bool:
@@ -114,6 +118,16 @@ class Ranks:
         graph = Bipartite.from_multihot(part, batch.y.device)
         assert batch.X.field_of is not None
         return replace(batch, X=graph.with_fields(batch.X.field_of), y=batch.y[start:end])
+
+    def find(self, ids: Tensor) -> Routes:
+        """The way to rows (U,) of a sharded W, each once; all ranks ask at the same time."""
+        if not self.by_torchrec:
+            return Routes(self.n_ranks, ids)
+        # WHY here: few have TorchRec.
+        from openfate.training.torchrec_routes import TorchRecRoutes  # noqa: PLC0415
+
+        assert self.n_sharded is not None
+        return TorchRecRoutes(self.n_ranks, ids, self.n_sharded)
 
     # ---- numbers -----------------------------------------------------------------------------
 

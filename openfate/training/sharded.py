@@ -11,7 +11,7 @@ Before that, users ask owners for the rows: no rank has to look at the features 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -70,22 +70,24 @@ class ShardedRowAdam:
     ----------
     shard
         (D / R, C) its rows, changed in place.
-    n_ranks
-        R.
+    find
+        Finds the way to rows (U,) of the whole table.
     lr, mode
         As `RowAdam`'s.
     """
 
-    def __init__(self, shard: Tensor, n_ranks: int, lr: float, mode: AdamMode) -> None:
+    def __init__(
+        self, shard: Tensor, find: Callable[[Tensor], Routes], lr: float, mode: AdamMode
+    ) -> None:
         if mode == "dense":
             raise InputError("adam='dense' is of one process: a sharded table takes 'exact'.")
-        self.own, self.n_ranks = RowAdam(shard, lr, mode=mode), n_ranks
+        self.own, self.find = RowAdam(shard, lr, mode=mode), find
         self.routes: Routes | None = None
         self.rows = shard[:0]
 
     def touch(self, ids: Tensor) -> Tensor:
         """The rows that this rank needs, as they are after all steps so far: (U, C), a leaf."""
-        self.routes = routes = Routes(self.n_ranks, ids)
+        self.routes = routes = self.find(ids)
         self.own.touch(routes.owned)
         self.rows = routes.fetch(self.own.rows.detach()).requires_grad_()
         return self.rows

@@ -69,7 +69,7 @@ class TableSource:
             )
         if ranks is not None and ranks.n_sharded is not None:
             raise InputError(
-                "embeddings='sharded' is of mini-batches of ids: a table takes 'replicated'."
+                "embeddings in shards are of mini-batches of ids: a table takes 'replicated'."
             )
         if y is None:
             raise InputError("y is None: a table needs the targets of its rows.")

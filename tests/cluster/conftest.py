@@ -7,16 +7,20 @@ import pytest
 
 @pytest.fixture(scope="session")
 def ray_cluster():
-    """An executor of two processes; nothing is set."""
+    """An executor of two processes, in a cluster of eight that needs as many cores as it is given.
+
+    WHY eight: the processes of an executor stay until the end, beside those of the tests' own.
+    """
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'openfate[cluster]'")
-    from openfate.cluster import connect
+    from openfate.cluster import RayExecutor, connect
     from openfate.executor import _executor
 
-    with connect("local", workers=2) as one:
-        token = _executor.set(None)
+    with connect("local", workers=8):
+        token, one = _executor.set(None), RayExecutor(2)
         try:
             yield one
         finally:
+            one.close()
             _executor.reset(token)
 
 
@@ -27,4 +31,3 @@ def cluster(ray_cluster):
 
     with using(ray_cluster):
         yield ray_cluster
-    ray_cluster.close()  # its cores are needed by whoever connects next

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.tables import people, run
+from cli.tables import digest, people, run
 
 from openfate.bank import FeatureBank
 
@@ -91,48 +91,93 @@ def known(bank):
     }
 
 
-@pytest.mark.slow
-def test_a_node_that_is_cut_off_and_comes_back_changes_nothing(spaces, tmp_path, request):
-    (here, there), cable = spaces
+class Nodes:
+    """Two nodes of a core each; the second may be cut off."""
+
+    def __init__(self, spaces, folder):
+        (self.here, self.there), self.cable = spaces
+        self.folder = folder
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.head = inside(
+            self.here, RAY, "start", "--head", "--block", f"--port={PORT}",
+            f"--node-ip-address={HERE}", f"--ray-client-server-port={CLIENT}", "--num-cpus=1",
+            "--include-dashboard=false", f"--temp-dir={folder / 'a'}", **quiet,
+        )  # fmt: skip
+        time.sleep(15)
+        self.other = start_other(self.there, folder / "b")
+        time.sleep(15)
+
+    def openfate(self, *words):
+        """A command that is running."""
+        return inside(
+            self.here, sys.executable, "-c", "from openfate.cli import main; main()", *words,
+            "--cluster", f"ray://{HERE}:{CLIENT}", "--workers", "2",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def cut_off(self):
+        """No packet comes through for 20 seconds."""
+        ip("-n", self.there, "link", "set", self.cable, "down")
+        time.sleep(20)
+        ip("-n", self.there, "link", "set", self.cable, "up")
+        stop(self.other)  # Ray ends a node that it has given up; a supervisor starts it again
+        self.other = start_other(self.there, self.folder / "b")
+
+    def close(self):
+        stop(self.other)
+        stop(self.head)
+
+
+@pytest.fixture
+def nodes(spaces):
     short = Path(tempfile.mkdtemp(prefix="r"))  # WHY: paths of sockets have 107 bytes
-    request.addfinalizer(lambda: shutil.rmtree(short, ignore_errors=True))
+    found = Nodes(spaces, short)
+    yield found
+    found.close()
+    shutil.rmtree(short, ignore_errors=True)
+
+
+def finish(command):
+    try:
+        said, _ = command.communicate(timeout=200)
+    finally:
+        stop(command)
+    assert command.returncode == 0, said
+
+
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_while_it_observes_changes_nothing(nodes, tmp_path):
     people(300, 0).write_csv(tmp_path / "train.csv")
     people(4000, 1, later=True).write_csv(tmp_path / "later.csv")
     run("fit", tmp_path / "train.csv", "--target", "rich", "--exclude", "id", "--strategy",
         "evidence", "--epochs", 5, "--out", tmp_path / "alone")  # fmt: skip
     shutil.copytree(tmp_path / "alone", tmp_path / "spread")
     run("observe", tmp_path / "alone", tmp_path / "later.csv")
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    head = inside(
-        here, RAY, "start", "--head", "--block", f"--port={PORT}", f"--node-ip-address={HERE}",
-        f"--ray-client-server-port={CLIENT}", "--num-cpus=1", "--include-dashboard=false",
-        f"--temp-dir={short / 'a'}", **quiet,
-    )  # fmt: skip
-    nodes = [head]
-    try:
-        time.sleep(15)
-        nodes.append(start_other(there, short / "b"))
-        time.sleep(15)
-        command = inside(
-            here, sys.executable, "-c", "from openfate.cli import main; main()", "observe",
-            tmp_path / "spread", tmp_path / "later.csv", "--batch-rows", "1", "--cluster",
-            f"ray://{HERE}:{CLIENT}", "--workers", "2",
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        nodes.append(command)
-        time.sleep(45)
-        assert command.poll() is None, command.communicate()
-        ip("-n", there, "link", "set", cable, "down")
-        time.sleep(20)
-        ip("-n", there, "link", "set", cable, "up")
-        stop(nodes.pop(1))  # Ray ends a node that it has given up; a supervisor starts it again
-        nodes.append(start_other(there, short / "b"))
-        said, _ = command.communicate(timeout=200)
-        assert command.returncode == 0, said
-    finally:
-        for one in nodes:
-            stop(one)
+    command = nodes.openfate(
+        "observe", tmp_path / "spread", tmp_path / "later.csv", "--batch-rows", "1"
+    )
+    time.sleep(45)
+    assert command.poll() is None, command.communicate()
+    nodes.cut_off()
+    finish(command)
     one, other = (known(FeatureBank.load(tmp_path / name)) for name in ("alone", "spread"))
     assert one.keys() == other.keys()
     for name, numbers in one.items():
         np.testing.assert_allclose(other[name], numbers, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_while_it_trains_changes_nothing(nodes, tmp_path):
+    """Each node has a core, so that gradients go from one to the other."""
+    people(2000, 0).write_csv(tmp_path / "train.csv")
+    words = ["fit", tmp_path / "train.csv", "--target", "rich", "--exclude", "id", "--strategy"]
+    words += ["none", "--epochs", "100", "--patience", "100", "--batch-size", "64"]
+    finish(nodes.openfate(*words, "--out", tmp_path / "whole"))
+    command, work = nodes.openfate(*words, "--out", tmp_path / "cut"), tmp_path / "cut.work"
+    deadline = time.monotonic() + 60
+    while not any(work.rglob("*.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.2)  # until there is a checkpoint
+    assert command.poll() is None, command.communicate()
+    nodes.cut_off()
+    finish(command)
+    assert digest(tmp_path / "cut") == digest(tmp_path / "whole")

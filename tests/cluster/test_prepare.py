@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from openfate.cluster import RayExecutor
 from openfate.errors import DataFileError
 from openfate.executor import using
 from openfate.table import prepare
@@ -39,9 +40,14 @@ def test_shards_and_vocabulary_are_the_same_byte_for_byte(log, ray_cluster, tmp_
     with using(ray_cluster):
         prepare(log, tmp_path / "spread", "csv", **SMALL)
         prepare(log, tmp_path / "other chunks", "csv", **SMALL | {"chunk_bytes": 9000})
+    for n_workers in (1, 4):
+        one = RayExecutor(n_workers)
+        with using(one):
+            prepare(log, tmp_path / str(n_workers), "csv", **SMALL)
+        one.close()
+        assert contents(tmp_path / str(n_workers)) == expected
     assert contents(tmp_path / "spread") == expected
     assert contents(tmp_path / "other chunks") == expected
-    ray_cluster.close()
 
 
 def test_a_preparation_that_was_stopped_goes_on_on_a_cluster(log, ray_cluster, tmp_path):
@@ -56,7 +62,6 @@ def test_a_preparation_that_was_stopped_goes_on_on_a_cluster(log, ray_cluster, t
     with using(ray_cluster):
         prepare(log, tmp_path / "stopped", "csv", **SMALL)
     assert contents(tmp_path / "stopped") == contents(tmp_path / "alone")
-    ray_cluster.close()
 
 
 def test_a_bad_line_is_told_by_its_line(log, ray_cluster, tmp_path):
@@ -66,4 +71,3 @@ def test_a_bad_line_is_told_by_its_line(log, ray_cluster, tmp_path):
     for name, said in (("rows", "rows.csv, line 501: 3 cells"), ("label", "label.csv, line 501")):
         with using(ray_cluster), pytest.raises(DataFileError, match=said):
             prepare(tmp_path / f"{name}.csv", tmp_path / f"{name}-out", "csv", **SMALL)
-    ray_cluster.close()
