@@ -505,10 +505,9 @@ class Encoder:
         codecs = [codec for name, codec in self._codecs.items() if name in table.columns]
         few = _look_up_few(codecs, table) if table.n_rows <= FEW_ROWS else None
         if few is not None:
-            cells = list(itertools.chain.from_iterable(few))
-            row_ptr = np.cumsum([0, *map(len, few)])
-            ids = np.array([feature for feature, _ in cells], dtype=np.int32)
-            values = np.array([value for _, value in cells], dtype=np.float32)
+            row_ptr = np.cumsum([0, *map(len, few[0])])
+            ids = np.array(list(itertools.chain.from_iterable(few[0])), dtype=np.int32)
+            values = np.array(list(itertools.chain.from_iterable(few[1])), dtype=np.float32)
             return MultiHot(row_ptr, ids, self.n_features, values if self.has_values else None)
         # WHY: fields know nothing of one another, so that those of many rows are worth threads.
         encoded = work_on_fields(lambda codec: codec.encode(table), codecs, table.n_rows)
@@ -1126,26 +1125,31 @@ class FieldOf:
 # ---- all fields ----------------------------------------------------------------------------------
 
 
-def _look_up_few(codecs: Sequence[_Codec], table: Table) -> list[list[tuple[int, float]]] | None:
+def _look_up_few(
+    codecs: Sequence[_Codec], table: Table
+) -> tuple[list[list[int]], list[list[float]]] | None:
     """(N,) the ids of each row, and what their edges carry, cell by cell: what `_join` gives.
 
     None where a field needs polars.  WHY: three rows of 100,000 columns would be as many arrays.
     """
-    rows: list[list[tuple[int, float]]] = [[] for _ in range(table.n_rows)]
+    ids: list[list[int]] = [[] for _ in range(table.n_rows)]
+    values: list[list[float]] = [[] for _ in range(table.n_rows)]
     for codec in codecs:
         cells, vocabulary = codec.kind.read_few(table), codec.vocabulary
         if cells is None:
             return None
         missing, layers = vocabulary.missing, vocabulary.layers
         get = layers[0].few if len(layers) == 1 else None
-        for row, keys in zip(rows, cells, strict=True):
+        for row, carried, keys in zip(ids, values, cells, strict=True):
             if not keys and missing >= 0:
-                row.append((missing, 1.0))
+                row.append(missing)
+                carried.append(1.0)
             for key, value in keys:
                 feature = vocabulary.get(key) if get is None else get(key, -1)
                 if feature >= 0:
-                    row.append((feature, value))
-    return rows
+                    row.append(feature)
+                    carried.append(value)
+    return ids, values
 
 
 def _join(columns: Sequence[_Column], n_rows: int, n_features: int, has_values: bool) -> MultiHot:

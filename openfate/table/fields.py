@@ -183,6 +183,9 @@ class Lookup(ComputesOnce):
 
     def __init__(self, keys: Keys, ids: Ids | range) -> None:
         self._given, self._ids = keys, ids
+        if isinstance(keys, list) and isinstance(ids, range):
+            # WHY now: it will be asked for, and the lock of `cached_property` takes longer.
+            self._id_of = dict(zip(keys, ids, strict=True))
 
     @cached_property
     def ids(self) -> Ids:
@@ -419,9 +422,12 @@ class Kind(ABC):
     def _read_few(self, table: Table) -> list[RowKeys] | None:
         if type(self).keys_in is Kind.keys_in or self.field.name not in table.few:
             return None
+        dtype, cells = table.few[self.field.name]
+        if dtype is pl.String and type(self).keys_in is Text.keys_in:
+            return [() if cell is None else ((cell, 1.0),) for cell in cells]
         found: list[RowKeys] = []
         keys_in = self.keys_in
-        for cell in table.few[self.field.name][1]:
+        for cell in cells:
             keys = () if cell is None else keys_in(cell)
             if keys is None or cell != cell:
                 return None

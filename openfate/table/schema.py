@@ -107,10 +107,10 @@ class Schema(ComputesOnce):
             fields.append(usual[kind or guess_kind(name, column)].unchecked(name=name))
         return cls(fields)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """The fields' names, in order."""
-        return tuple(field.name for field in self.fields)
+        return tuple([field.name for field in self.fields])
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
@@ -232,12 +232,18 @@ def _guess_few(dtype: type[pl.DataType], cells: Sequence[Any]) -> str | None:
 
     WHY: of 100,000 columns each call of polars is a tenth of a second.
     """
-    if dtype is pl.Float64:
-        if None not in cells:
-            return _kind_for(dtype()).name
-        if not all([cell is None or cell.is_integer() for cell in cells]):
-            return _kind_for(dtype()).name
-    return None if dtype.is_numeric() else _kind_for(dtype()).name
+    if dtype is pl.Int64 or (
+        dtype is pl.Float64
+        and None in cells
+        and all([cell is None or cell.is_integer() for cell in cells])
+    ):
+        return None
+    return _kind_of(dtype)
+
+
+@functools.cache
+def _kind_of(dtype: type[pl.DataType]) -> str:
+    return _kind_for(dtype()).name
 
 
 @functools.cache
