@@ -78,6 +78,7 @@ from openfate.table import (
     read_labels,
     read_table,
     target_numbers,
+    uncollected,
 )
 
 Graph = Literal["auto", "state", "batch"]
@@ -381,7 +382,8 @@ class FeatureBank:
             bank._state = bank._state._replace(model=model.single())
         if bank._is_spread(rows):
             return bank._predict_spread(rows, graph, new_features, **options)
-        return bank.answer(rows, graph, use=new_features == "use", **options).outputs
+        with uncollected(rows):
+            return bank.answer(rows, graph, use=new_features == "use", **options).outputs
 
     def _is_spread(self, rows: Any) -> bool:
         """Whether the rows of a call are so many that an executor's processes take parts of them.
@@ -782,7 +784,8 @@ class FeatureBank:
                 meeting = newcomers.meet(None if "*" in self._bounds else self._bounds)
             rows = read_table(rows)
             voter = self._read_voters(rows)
-            table, encoder, X = later._encode(rows, True, meeting=meeting, **options)
+            with uncollected(rows):
+                table, encoder, X = later._encode(rows, True, meeting=meeting, **options)
             if y is None or later.mixture is None:
                 P0 = None
                 if later.evidence is not None:

@@ -20,6 +20,7 @@ from openfate.cli.target_flag import class_text
 from openfate.errors import DataFileError, InputError
 from openfate.executor import spread
 from openfate.files import writing
+from openfate.table import uncollected
 
 
 def predict(
@@ -53,7 +54,7 @@ def predict(
     bank = FeatureBank.load(bundle, trusted=trusted)
     later = LaterRows(bank, rows, batch_rows, where, null, exclude, keep=keep)
     _check_kept(out, {name: later.file.types[name] for name in keep})
-    with on_cluster(cluster, workers, gpus_per_worker):
+    with uncollected(later), on_cluster(cluster, workers, gpus_per_worker):
         ready = later.look_ahead(graph)
         n_rows = _write(spread(partial(_predict, ready), later.batches("predicting")), out)
     result = {

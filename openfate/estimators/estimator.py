@@ -50,6 +50,7 @@ from openfate.table import (
     read_labels,
     read_table,
     tell_names,
+    uncollected,
 )
 
 _NO_ROWS = Table(0, {})
@@ -259,10 +260,13 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict(self, X: Any, graph: Graph, new_features: Use) -> Floats:
         is_row = isinstance(X, Mapping) and hasattr(self, "feature_names_in_")
-        rows = X if is_row and hasattr(self, "bank_") else self._open(X)
-        return self.bank_.predict(
-            rows, graph=graph, new_features=new_features, policies=self._policies
-        )
+        with uncollected(X):
+            return self.bank_.predict(
+                X if is_row and hasattr(self, "bank_") else self._open(X),
+                graph=graph,
+                new_features=new_features,
+                policies=self._policies,
+            )
 
     def observe(
         self,

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
     from openfate.table.encoder import Encoder, Growth
     from openfate.table.expressions import Expression, parse
     from openfate.table.fields import Field, Numeric
-    from openfate.table.frame import Table, column_of, read_table, text_of, time_numbers
+    from openfate.table.frame import (
+        Table,
+        column_of,
+        read_table,
+        text_of,
+        time_numbers,
+        uncollected,
+    )
     from openfate.table.hashes import hash_keys, mix_bits
     from openfate.table.labels import class_numbers, label_matrix, read_labels, target_numbers
     from openfate.table.logs import PRESETS, Log, open_log, values_of
@@ -94,6 +101,7 @@ __all__ = [
     "tell_names",
     "text_of",
     "time_numbers",
+    "uncollected",
     "values_of",
 ]
 

@@ -337,7 +337,8 @@ def enforce(
     ('job', 'city')
     """
     table, declared = read_table(frame), Schema(schema_overrides or ())
-    new = [name for name in table.columns if name not in encoder.schema]
+    known = frozenset(encoder.fields)
+    new = [name for name in table.columns if name not in known]
     _act_on(_find_unwanted(encoder, table, policies, new))
     columns = tuple(
         name
@@ -363,8 +364,9 @@ def _find_unwanted(
         if word in told:
             told[word].append(f"{what} ({situation}={word})")
 
-    for name in new:
-        note("new_columns", name, f"column {name!r} is new")
+    if policies.new_columns not in ("extrapolate", "ignore"):
+        for name in new:
+            note("new_columns", name, f"column {name!r} is new")
     for name in encoder.fields:
         if name not in table.columns:
             note("missing_columns", name, f"column {name!r} is missing")

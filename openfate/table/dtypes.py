@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from openfate.table.fields import FEW_ROWS
-from openfate.table.frame import text_of, times_of
+from openfate.table.frame import FEW_ROWS, text_of, times_of
 
 # What a cell must look like.  "01" and numbers beyond 64 bits are text: their digits are a name.
 _INTEGER = "^-?(0|[1-9][0-9]*)$"

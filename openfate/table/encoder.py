@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import collections
 import copy
-import gc
 import itertools
 import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -25,17 +23,17 @@ from numpy.typing import NDArray
 from openfate.errors import InputError, check_choice, check_integer
 from openfate.table.counts import Learned, Mask, Pieces, count, work_on_fields
 from openfate.table.fields import (
-    FEW_ROWS,
     KINDS,
     Field,
     Ids,
+    Keys,
     Kind,
     Lookup,
     Plain,
     Value,
     guess_knots,
 )
-from openfate.table.frame import Table, read_table
+from openfate.table.frame import FEW_ROWS, Table, read_table
 from openfate.table.hashes import FEW, hash_key, hash_keys, mix_bits
 from openfate.table.multihot import MultiHot
 from openfate.table.newcomers import Meeting
@@ -44,8 +42,6 @@ from openfate.table.schema import Schema, refuse_nameless
 _STATES = tuple(state for kind in KINDS.values() for state in kind.states)
 _HEADER = ("schema", "missing", *_STATES, "hash_key", "fitted")
 _MALFORMED = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-Keys = pl.Series | list[str | int]
-_MANY_FIELDS = 1000
 _COLUMNS = {"field": pl.Int32(), "value": pl.String(), "bucket": pl.Int32()}
 
 
@@ -286,14 +282,14 @@ class Encoder:
                 raise InputError(f"{what} must be a list of names, not the string {names!r}.")
         new = self._new_fields(table, schema, columns)
         known = [f for f in self.schema if values is None or f.name in values]
-        with _uncollected(len(new)):
-            return self._learn(table, known, new, lasting, meeting)
+        return self._learn(table, known, new, lasting, meeting)
 
     def _new_fields(
         self, table: Table, schema: Schema | None, may_add: Collection[str] | None
     ) -> list[Field]:
         given = table.columns if schema is None else schema.names
-        names = [name for name in given if name not in self.schema]
+        known = frozenset(self.schema.names)
+        names = [name for name in given if name not in known]
         if may_add is not None:
             allowed = frozenset(may_add)
             names = [name for name in names if name in allowed]
@@ -303,12 +299,13 @@ class Encoder:
             filled = [n for n in names if table.columns[n].null_count() < table.n_rows]
             return list(Schema.from_frame(table.select(filled)))
         for field in schema:
-            if field.name in self.schema and field not in self.schema:
+            if field.name in known and field not in self.schema:
                 raise InputError(
                     f"field {field.name!r} is known as {self.schema[field.name]}; "
                     f"it cannot become {field}."
                 )
-        return [schema[name] for name in names if name in table.columns]
+        wanted = frozenset(names)
+        return [field for field in schema if field.name in wanted and field.name in table.columns]
 
     def _learn(
         self,
@@ -319,7 +316,7 @@ class Encoder:
         meeting: Meeting | None = None,
     ) -> Encoder:
         """Make a copy that has learned the columns of the given fields; itself for nothing."""
-        new = [guess_knots(field, table) for field in new]
+        new = guess_knots(new, table)
         encoder = self._copy_with(new)
         index = {name: i for i, name in enumerate(encoder.schema.names)}
         grown_fields: list[int] = []
@@ -330,13 +327,12 @@ class Encoder:
             # side.
             kinds = [encoder._codecs[f.name].kind for f in known if f.name in table.columns]
             work_on_fields(lambda kind: kind.read(table), kinds, table.n_rows)
-        for field in (f for f in (*known, *new) if f.name in table.columns):
-            codec = encoder._codecs[field.name]
-            grown = codec.grow(table, first, lasting, meeting)
-            if grown is not codec:
-                n_new = len(grown.vocabulary) - len(codec.vocabulary)
-                encoder._codecs[field.name] = grown
-                grown_fields.append(index[field.name])
+        codecs = encoder._codecs
+        for name in [f.name for f in (*known, *new) if f.name in table.columns]:
+            grown, n_new = codecs[name].grow(table, first, lasting, meeting)
+            if grown is not codecs[name]:
+                codecs[name] = grown
+                grown_fields.append(index[name])
                 n_grown.append(n_new)
                 first += n_new
                 is_changed = True
@@ -355,11 +351,12 @@ class Encoder:
         return encoder
 
     def _add_codecs(self, fields: Iterable[Field]) -> None:
+        kinds, missing = dict(KINDS), self.missing == "feature"
         for field in fields:
             if field.hashed and self._hash_key is None:
                 self._hash_key = secrets.token_bytes(32)
-            kind = KINDS[field.kind](field, self._hash_key if field.hashed else None)
-            self._codecs[field.name] = _Codec(kind, self.missing == "feature")
+            kind = kinds[field.kind](field, self._hash_key if field.hashed else None)
+            self._codecs[field.name] = _Codec(kind, missing)
 
     def _read(self, frame: Any) -> Table:
         if not self._fitted:
@@ -506,15 +503,11 @@ class Encoder:
         """
         table = self._read(frame)
         codecs = [codec for name, codec in self._codecs.items() if name in table.columns]
-        few = None
-        if table.n_rows <= FEW_ROWS:
-            with _uncollected(len(codecs)):
-                few = _look_up_few(codecs, table)
+        few = _look_up_few(codecs, table) if table.n_rows <= FEW_ROWS else None
         if few is not None:
-            cells = list(itertools.chain.from_iterable(few))
-            row_ptr = np.cumsum([0, *map(len, few)])
-            ids = np.array([feature for feature, _ in cells], dtype=np.int32)
-            values = np.array([value for _, value in cells], dtype=np.float32)
+            row_ptr = np.cumsum([0, *map(len, few[0])])
+            ids = np.array(list(itertools.chain.from_iterable(few[0])), dtype=np.int32)
+            values = np.array(list(itertools.chain.from_iterable(few[1])), dtype=np.float32)
             return MultiHot(row_ptr, ids, self.n_features, values if self.has_values else None)
         # WHY: fields know nothing of one another, so that those of many rows are worth threads.
         encoded = work_on_fields(lambda codec: codec.encode(table), codecs, table.n_rows)
@@ -920,10 +913,11 @@ class Vocabulary:
 
         What is not `lasting` is added to no more, and leaves the layers as they are.
         """
-        ids = np.arange(first, first + len(keys), dtype=np.int32)
-        layers = [*self.layers, Lookup(keys, ids)] if len(keys) else list(self.layers)
+        layers = self.layers
+        if len(keys):
+            layers = (*layers, Lookup(keys, range(first, first + len(keys))))
         missing_id = first + len(keys) if missing else self.missing
-        return Vocabulary(_merge(layers) if lasting else tuple(layers), missing_id)
+        return Vocabulary(_merge([*layers]) if lasting and len(layers) > 1 else layers, missing_id)
 
     def select(self, number: Ids) -> Vocabulary:
         """The keys whose ids have another `number` (D,) from now on; those with -1 are left out."""
@@ -972,10 +966,8 @@ class _Codec:
         if (few := kind.read_few(table)) is not None:
             # Declared knots are features all at once: see below.
             declared = kind.field.knots
-            found: Any = range(len(declared or ()))
-            if declared is None:
-                found = {key for keys in few for key, _ in keys}
-            unknown: list[str | int] = sorted(found)
+            found: Any = {key for keys in few for key, _ in keys} if declared is None else ()
+            unknown: Any = sorted(found) if declared is None else range(len(declared))
             if self.vocabulary.layers:
                 unknown = [key for key in unknown if self.vocabulary.get(key) < 0]
             if meeting is not None and kind.is_open and unknown:
@@ -1003,13 +995,13 @@ class _Codec:
 
     def grow(
         self, table: Table, first: int, lasting: bool = True, meeting: Meeting | None = None
-    ) -> _Codec:
-        """Give ids from `first` on to what is new; itself where nothing is."""
+    ) -> tuple[_Codec, int]:
+        """Give ids from `first` on to what is new; itself where nothing is.  How much is new."""
         kind, keys, missing = self._look(table, meeting)
         if kind is self.kind and not len(keys) and not missing:
-            return self
+            return self, 0
         vocabulary = self.vocabulary.add(keys, first, missing, lasting)
-        return _Codec(kind, self.missing, vocabulary)
+        return _Codec(kind, self.missing, vocabulary), len(keys) + missing
 
     def learned_by(self, kind: Kind) -> _Codec:
         """The same where a copy of it has learned what must be known before cells have keys."""
@@ -1133,42 +1125,31 @@ class FieldOf:
 # ---- all fields ----------------------------------------------------------------------------------
 
 
-@contextmanager
-def _uncollected(n_fields: int) -> Iterator[None]:
-    """Let Python's collector wait where some objects are made for each of very many fields.
-
-    WHY: none of them is garbage, and it would go through all of them again and again: a third of
-    the time of a table of 100,000 columns.
-    """
-    pauses = n_fields > _MANY_FIELDS and gc.isenabled()
-    if pauses:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if pauses:
-            gc.enable()
-
-
-def _look_up_few(codecs: Sequence[_Codec], table: Table) -> list[list[tuple[int, float]]] | None:
+def _look_up_few(
+    codecs: Sequence[_Codec], table: Table
+) -> tuple[list[list[int]], list[list[float]]] | None:
     """(N,) the ids of each row, and what their edges carry, cell by cell: what `_join` gives.
 
     None where a field needs polars.  WHY: three rows of 100,000 columns would be as many arrays.
     """
-    rows: list[list[tuple[int, float]]] = [[] for _ in range(table.n_rows)]
+    ids: list[list[int]] = [[] for _ in range(table.n_rows)]
+    values: list[list[float]] = [[] for _ in range(table.n_rows)]
     for codec in codecs:
         cells, vocabulary = codec.kind.read_few(table), codec.vocabulary
         if cells is None:
             return None
-        get = vocabulary.get
-        for row, keys in zip(rows, cells, strict=True):
-            if not keys and vocabulary.missing >= 0:
-                row.append((vocabulary.missing, 1.0))
+        missing, layers = vocabulary.missing, vocabulary.layers
+        get = layers[0].few if len(layers) == 1 else None
+        for row, carried, keys in zip(ids, values, cells, strict=True):
+            if not keys and missing >= 0:
+                row.append(missing)
+                carried.append(1.0)
             for key, value in keys:
-                feature = get(key)
+                feature = vocabulary.get(key) if get is None else get(key, -1)
                 if feature >= 0:
-                    row.append((feature, value))
-    return rows
+                    row.append(feature)
+                    carried.append(value)
+    return ids, values
 
 
 def _join(columns: Sequence[_Column], n_rows: int, n_features: int, has_values: bool) -> MultiHot:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
+import itertools
 import math
 import re
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from openfate._lazy import ComputesOnce, LazyDict
 from openfate.errors import InputError, suggest
 from openfate.table.frame import (
+    FEW_ROWS,
     Table,
     elements_of,
     is_unicode,
@@ -42,9 +44,6 @@ Floats = NDArray[np.float64]
 
 # WHY: below some thousand cells Python's dicts are faster than a polars call of half a millisecond.
 SMALL = 2000
-# WHY: below some dozens of rows Python is faster than polars' calls, of which a column takes five.
-FEW_ROWS = 64
-_FEW_TYPES = frozenset({pl.String(), pl.Boolean(), pl.Int64(), pl.Float64()})
 _HASHED = 1 << 16
 
 
@@ -102,28 +101,21 @@ class Field:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise InputError(f"a field's name must be a non-empty string, not {self.name!r}.")
-        # WHY: a table may have 100,000 columns, of which most differ in their names alone.
-        is_usual = all([getattr(self, name) is usual for name, usual in _USUAL])
-        what = (self.kind, self.numeric)
-        if is_usual and all(type(word) is str for word in what) and what in _FAULTLESS:
-            return
         for fault in self._faults():
             raise InputError(f"field {self.name!r}: {fault}.")
-        if is_usual:
-            _FAULTLESS.add(what)
         for name in ("bounds", "scale"):
             if (pair := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _as_pair(pair))
         if self.knots is not None:
             object.__setattr__(self, "knots", tuple(float(knot) for knot in self.knots))
 
-    def with_knots(self, knots: Knots) -> Field:
-        """The field with knots that were learned from numbers.
+    def unchecked(self, **settings: Any) -> Field:
+        """The field with other settings, which are as they must be.
 
-        WHY not `replace`: of 100,000 columns, what was learned is as it must be.
+        WHY not `replace`: of 100,000 columns a check would take a third of the time.
         """
         found = object.__new__(Field)
-        vars(found).update(vars(self), knots=tuple(knots.to_json()))
+        vars(found).update(vars(self), **settings)
         return found
 
     def _faults(self) -> Iterator[str]:
@@ -155,12 +147,6 @@ class Field:
             yield f"scale must be a finite mean and a deviation above 0, not {self.scale!r}"
 
 
-_USUAL = tuple(
-    (name, getattr(Field, name)) for name in Field.__match_args__[2:] if name != "numeric"
-)
-_FAULTLESS: set[tuple[str, str]] = set()  # kinds, and how numbers become features
-
-
 def _as_pair(numbers: Any) -> tuple[float, float]:
     try:
         first, second = (float(number) for number in numbers)
@@ -170,6 +156,9 @@ def _as_pair(numbers: Any) -> tuple[float, float]:
 
 
 # ---- what every kind of field does ---------------------------------------------------------------
+
+
+Keys = pl.Series | list[str | int] | range  # a range, from 0: all knots of a field
 
 
 class Lookup(ComputesOnce):
@@ -183,7 +172,7 @@ class Lookup(ComputesOnce):
     keys
         (n,) texts, or numbers of buckets; each once.
     ids
-        (n,) their ids.
+        (n,) their ids.  WHY a range: an array takes half a µs, for each of many columns.
 
     Examples
     --------
@@ -192,8 +181,19 @@ class Lookup(ComputesOnce):
     (7, [-1, 4])
     """
 
-    def __init__(self, keys: pl.Series | list[str | int], ids: Ids) -> None:
-        self._given, self.ids = keys, ids
+    def __init__(self, keys: Keys, ids: Ids | range) -> None:
+        self._given, self._ids = keys, ids
+        if isinstance(keys, list) and isinstance(ids, range):
+            # WHY now: it will be asked for, and the lock of `cached_property` takes longer.
+            self._id_of = dict(zip(keys, ids, strict=True))
+
+    @cached_property
+    def ids(self) -> Ids:
+        """(n,)."""
+        given = self._ids
+        if isinstance(given, range):
+            return np.arange(given.start, given.stop, dtype=np.int32)
+        return given
 
     @cached_property
     def keys(self) -> pl.Series:
@@ -211,9 +211,9 @@ class Lookup(ComputesOnce):
 
     @cached_property
     def _id_of(self) -> dict[str | int, int]:
-        keys = self._given
+        keys, ids = self._given, self._ids
         texts = keys.to_list() if isinstance(keys, pl.Series) else keys
-        return dict(zip(texts, self.ids.tolist(), strict=True))
+        return dict(zip(texts, ids if isinstance(ids, range) else ids.tolist(), strict=True))
 
     @cached_property
     def _index(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -253,8 +253,8 @@ class Lookup(ComputesOnce):
 
     def get(self, key: str | int) -> int:
         """The id of one key, -1 where it is none of these."""
-        if len(self.ids) <= SMALL:
-            return self._id_of.get(key, -1)
+        if (get := self.few) is not None:
+            return get(key, -1)
         (codes, order), code = self._index, hash(key)
         at = int(codes.searchsorted(code))
         while at < len(codes) and codes[at] == code:
@@ -262,6 +262,18 @@ class Lookup(ComputesOnce):
                 return int(self.ids[order[at]])
             at += 1
         return -1
+
+    @property
+    def few(self) -> Callable[[str | int, int], int] | None:
+        """`get` with what is given where a key is none of these; None where keys are many."""
+        if isinstance(self._given, range) and isinstance(self._ids, range):
+            return self._add_first
+        return self._id_of.get if len(self._given) <= SMALL else None
+
+    def _add_first(self, number: str | int, default: int) -> int:
+        """WHY: a dict of all knots of each of many columns takes more than all else."""
+        n, first = len(self._ids), self._ids[0]
+        return number + first if isinstance(number, int) and 0 <= number < n else default
 
     def __add__(self, later: Lookup) -> Lookup:
         keys = pl.concat([self.keys, later.keys], rechunk=True)
@@ -403,16 +415,20 @@ class Kind(ABC):
         read_by, kept = table.memo.get((name, "few"), _NOT_YET)
         found: list[RowKeys] | None = kept
         if read_by is not self:
-            found = self._read_few(table.columns[name])
+            found = self._read_few(table)
             table.memo[name, "few"] = self, found
         return found
 
-    def _read_few(self, column: pl.Series) -> list[RowKeys] | None:
-        if type(self).keys_in is Kind.keys_in or column.dtype not in _FEW_TYPES:
+    def _read_few(self, table: Table) -> list[RowKeys] | None:
+        if type(self).keys_in is Kind.keys_in or self.field.name not in table.few:
             return None
+        dtype, cells = table.few[self.field.name]
+        if dtype is pl.String and type(self).keys_in is Text.keys_in:
+            return [() if cell is None else ((cell, 1.0),) for cell in cells]
         found: list[RowKeys] = []
-        for cell in column.to_list():
-            keys = () if cell is None else self.keys_in(cell)
+        keys_in = self.keys_in
+        for cell in cells:
+            keys = () if cell is None else keys_in(cell)
             if keys is None or cell != cell:
                 return None
             found.append(keys)
@@ -769,7 +785,6 @@ class Scale:
         return cls(mean, std) if std > 0 and np.isfinite([mean, std]).all() else None
 
 
-_NEW_ROWS_A_KNOT, _MANY_NEW_ROWS = 8, 100  # of a column that appears after training
 _ROWS_A_KNOT = 16  # WHY: what fewer rows tell of a knot is noise, as settings' own splits show
 
 
@@ -819,61 +834,22 @@ class Knots(ComputesOnce):
         if not len(values):
             return None
         n_knots = max(2, min(field.n_knots, int(counts.sum()) // _ROWS_A_KNOT))
-        return cls._of_quantiles(values, counts, n_knots)
-
-    @classmethod
-    def guess(cls, field: Field, numbers: Floats) -> Knots | None:
-        """The same for a column that appears after training: its first rows may be very few.
-
-        Where they are, knots at powers of two of their size stand around them, so that numbers that
-        come later are told apart.
-
-        Examples
-        --------
-        >>> field = Field("pay", "numeric", numeric="linear")
-        >>> Knots.guess(field, np.array([100.0])).at.tolist()[-4:]
-        [125.0, 200.0, 400.0, 800.0]
-        """
-        if field.knots is not None:
-            return cls.learn(field, numbers)
-        finite = numbers[np.isfinite(numbers)]
-        n_rows = len(finite)
-        n_knots = max(2, min(field.n_knots, n_rows // _NEW_ROWS_A_KNOT))
-        if n_rows >= _MANY_NEW_ROWS:
-            return cls._of_quantiles(*np.unique(finite, return_counts=True), n_knots)
-        if not n_rows:
-            return None
-        # WHY: plain Python: of so few numbers each call of numpy would take longer than all this.
-        few = found = sorted(set(finite.tolist()))
-        if len(few) > n_knots:
-            of_few = cls._of_quantiles(*np.unique(finite, return_counts=True), n_knots)
-            found = of_few.at.tolist()
-        size, middle = _median(sorted(map(abs, few))) or 1.0, _median(few)
-        # Numbers far from 0 may lie close together: steps of their spread, or of parts of one.
-        spread = few[-1] - few[0] or size / 16
-        at = {*found[:: max(1, len(found) // 3)], 0.0, *[size * part for part in _PARTS]}
-        at.update([middle + spread * step for step in _STEPS])
-        knots = sorted(at)
-        if not (math.isfinite(knots[0]) and math.isfinite(knots[-1])):
-            knots = [knot for knot in knots if math.isfinite(knot)]
-        return cls(np.array([knots[place] for place in _choose(len(knots), field.n_knots)]))
+        return cls.of_quantiles(values, counts, n_knots)
 
     @classmethod
     def declared(cls, knots: tuple[float, ...]) -> Knots:
         """Knots that a field names."""
         found = cls(np.array(knots, dtype=np.float64))
-        vars(found)["_list"] = list(knots)
+        vars(found)["_list"] = knots
         return found
 
     @classmethod
-    def _of_quantiles(cls, values: Floats, counts: NDArray[np.integer], n_knots: int) -> Knots:
+    def of_quantiles(cls, values: Floats, counts: NDArray[np.integer], n_knots: int) -> Knots:
+        """Knots at quantiles of numbers (n,), ascending, that occur so often."""
         if len(values) <= n_knots:
             return cls(values)
-        # WHY: a number that fills many quantiles would leave the others few knots: it counts once.
-        capped = np.minimum(counts, counts.sum() / n_knots)
-        rank = np.cumsum(capped) - capped / 2
-        places = np.linspace(rank[0], rank[-1], n_knots)
-        return cls(values[np.unique(np.searchsorted(rank, places, side="left"))])
+        (rank,), (places,) = _rank(counts[None], np.array([len(values)]), n_knots)
+        return cls(values[np.unique(np.searchsorted(rank, places))])
 
     def left_of(self, numbers: Floats) -> NDArray[np.int64]:
         """(N,) the last knot that is not above each number; the first for those below all."""
@@ -895,7 +871,7 @@ class Knots(ComputesOnce):
         return np.where(inside, share, 0.0).astype(np.float32)
 
     @cached_property
-    def _list(self) -> list[float]:
+    def _list(self) -> Sequence[float]:
         return self.to_json()
 
     def keys_in(self, number: float) -> RowKeys:
@@ -935,16 +911,133 @@ class Knots(ComputesOnce):
         return cls(at) if fits and np.isfinite(at).all() and (at[1:] > at[:-1]).all() else None
 
 
+# ---- knots of columns that appear after training -------------------------------------------------
+
+_NEW_ROWS_A_KNOT, _MANY_NEW_ROWS = 8, 100
 # Of the size of few numbers, and of their spread: where knots stand around them.
-_PARTS = tuple(sign * 2.0**power for power in range(-3, 4) for sign in (1, -1))
-_STEPS = tuple(sign * 2.0**power for power in range(-1, 3) for sign in (1, -1))
+_PARTS = np.array([sign * 2.0**power for power in range(-3, 4) for sign in (1, -1)])
+_STEPS = np.array([sign * 2.0**power for power in range(-1, 3) for sign in (1, -1)])
 
 
-def _median(ascending: list[float]) -> float:
-    middle = len(ascending) // 2
-    if len(ascending) % 2:
-        return ascending[middle]
-    return (ascending[middle - 1] + ascending[middle]) / 2
+def guess_knots(fields: Iterable[Field], table: Table) -> list[Field]:
+    """Fields that appear after training, with knots declared by their first rows where they can be.
+
+    Those rows may be very few.  Where they are, knots at powers of two of their size stand around
+    them, so that numbers that come later are told apart.
+
+    Examples
+    --------
+    >>> table = Table(1, {"pay": pl.Series([100.0])})
+    >>> (pay,) = guess_knots([Field("pay", "numeric", numeric="linear")], table)
+    >>> pay.knots[-4:]
+    (125.0, 200.0, 400.0, 800.0)
+    """
+    found = list(fields)
+    wanted: dict[int, list[int]] = {}  # places of fields, by the number of their knots
+    for at, field in enumerate(found):
+        if field.kind == "numeric" and field.numeric == "linear" and field.knots is None:
+            if field.name in table.columns:
+                wanted.setdefault(field.n_knots, []).append(at)
+    for n_knots, places in wanted.items():
+        columns = (_few_numbers_in(table, found[at].name) for at in places)
+        # WHY: few rows of all columns at once; calls of numpy for each would take 100 µs.
+        n_at_once = len(places) if table.n_rows <= FEW_ROWS else 1
+        while numbers := list(itertools.islice(columns, n_at_once)):
+            some, places = places[: len(numbers)], places[len(numbers) :]
+            for at, knots in zip(
+                some, _guess_knots(np.array(numbers, dtype=np.float64), n_knots), strict=True
+            ):
+                found[at] = found[at].unchecked(knots=tuple(knots)) if knots else found[at]
+    return found
+
+
+def _few_numbers_in(table: Table, name: str) -> Sequence[float | None] | Floats:
+    dtype, cells = table.few.get(name, (None, ()))
+    return cells if dtype in (pl.Float64, pl.Int64) else _numbers_in(table, name)
+
+
+def _guess_knots(numbers: Floats, most: int) -> list[list[float]]:
+    """The knots of each column (columns, N), NaN where missing; none where no number is finite."""
+    finite = np.where(np.isfinite(numbers), numbers, np.nan)
+    n_rows = np.count_nonzero(finite == finite, axis=1)
+    found: list[list[float]] = [[] for _ in n_rows]
+    n_knots = np.clip(n_rows // _NEW_ROWS_A_KNOT, 2, max(2, most))
+    for at in np.flatnonzero(n_rows >= _MANY_NEW_ROWS):
+        values, counts = np.unique(finite[at][finite[at] == finite[at]], return_counts=True)
+        found[at] = Knots.of_quantiles(values, counts, n_knots[at]).at.tolist()
+    few = np.flatnonzero((n_rows > 0) & (n_rows < _MANY_NEW_ROWS))
+    if not len(few):
+        return found
+    with np.errstate(over="ignore", invalid="ignore"):
+        around = _knots_around(finite[few], n_knots[few])
+    n_around = np.count_nonzero(around == around, axis=1)
+    for n in np.unique(n_around).tolist():
+        here = n_around == n
+        chosen = around[here][:, _choose(n, most)].tolist()
+        for at, knots in zip(few[here].tolist(), chosen, strict=True):
+            found[at] = knots
+    return found
+
+
+def _knots_around(numbers: Floats, n_knots: NDArray[np.int64]) -> Floats:
+    """(columns, many) knots around few numbers, NaN where missing: ascending, then NaN."""
+    values, counts = _ascend(numbers)  # (columns, N)
+    n_values = np.count_nonzero(counts, axis=1)
+    stand, n_stand = values.copy(), n_values.copy()
+    for n in np.unique(n_knots[n_values > n_knots]).tolist():
+        here = np.flatnonzero((n_values > n_knots) & (n_knots == n))
+        rank, at = _rank(counts[here], n_values[here], n)
+        places = np.count_nonzero(rank[:, None] < at[:, :, None], axis=2)
+        stand[here] = np.nan
+        stand[here, :n], n_stands = _ascend(np.take_along_axis(values[here], places, axis=1))
+        n_stand[here] = np.count_nonzero(n_stands, axis=1)
+    every = np.maximum(n_stand // 3, 1)
+    stand[np.arange(stand.shape[1]) % every[:, None] != 0] = np.nan
+    size = _median(np.sort(np.abs(values), axis=1), n_values)
+    size[size == 0] = 1.0
+    # Numbers far from 0 may lie close together: steps of their spread, or of parts of one.
+    spread = values[np.arange(len(values)), n_values - 1] - values[:, 0]
+    spread = np.where(spread == 0, size / 16, spread)
+    middle = _median(values, n_values)[:, None]
+    zero = np.zeros_like(middle)
+    around = [stand, zero, size[:, None] * _PARTS, middle + spread[:, None] * _STEPS]
+    knots = np.concatenate(around, axis=1)
+    return _ascend(np.where(np.isfinite(knots), knots, np.nan))[0]
+
+
+def _ascend(numbers: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """The numbers of each row, each once and ascending, then NaN; how often each occurs."""
+    numbers = np.sort(numbers, axis=1)
+    first = numbers == numbers
+    first[:, 1:] &= numbers[:, 1:] != numbers[:, :-1]
+    row, place = np.nonzero(numbers == numbers)
+    order = np.cumsum(first, axis=1)[row, place] - 1  # of each number among those of its row
+    found, counts = np.full_like(numbers, np.nan), np.zeros(numbers.shape, np.int64)
+    found[row, order] = numbers[row, place]
+    np.add.at(counts, (row, order), 1)
+    return found, counts
+
+
+def _median(ascending: Floats, n: NDArray[np.int64]) -> Floats:
+    """(columns,) the middle of the first `n` of each row."""
+    rows = np.arange(len(n))
+    low, high = ascending[rows, (n - 1) // 2], ascending[rows, n // 2]
+    return np.where(n % 2, low, (low + high) / 2)
+
+
+def _rank(
+    counts: NDArray[np.integer], n: NDArray[np.integer], n_knots: int
+) -> tuple[Floats, Floats]:
+    """(columns, numbers) ranks of the first `n` numbers of each column, which occur so often.
+
+    And (columns, n_knots) the ranks at which knots lie.
+    """
+    # WHY: a number that fills many quantiles would leave the others few knots: it counts once.
+    capped = np.minimum(counts, counts.sum(axis=1, keepdims=True) / n_knots)
+    rank = np.cumsum(capped, axis=1) - capped / 2
+    last = rank[np.arange(len(n)), n - 1]
+    rank[np.arange(rank.shape[1]) >= n[:, None]] = np.inf
+    return rank, np.linspace(rank[:, 0], last, n_knots, axis=1)
 
 
 @functools.cache
@@ -1065,23 +1158,6 @@ def _numbers_in(table: Table, name: str) -> Floats:
         return column.to_numpy()
     numbers: Floats = table.recall(name, "numbers", lambda: numbers_of(column, name).to_numpy())
     return numbers
-
-
-def guess_knots(field: Field, table: Table) -> Field:
-    """A field that appears after training, with knots declared by its first rows where it has any.
-
-    Examples
-    --------
-    >>> table = Table(1, {"pay": pl.Series([8.0])})
-    >>> guess_knots(Field("pay", "numeric", numeric="linear"), table).knots[:3]
-    (-64.0, -32.0, -16.0)
-    """
-    if field.kind != "numeric" or field.numeric != "linear" or field.knots is not None:
-        return field
-    if field.name not in table.columns:
-        return field
-    knots = Knots.guess(field, _numbers_in(table, field.name))
-    return field if knots is None else field.with_knots(knots)
 
 
 def read_between(numbers: Floats, knots: Knots) -> tuple[Cells, Cells]:

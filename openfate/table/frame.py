@@ -6,12 +6,15 @@ whatever the frame's own sign for it was (None, NaN, pd.NA, NaT).
 
 from __future__ import annotations
 
+import gc
 import itertools
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import narwhals as nw
@@ -25,6 +28,9 @@ from openfate.errors import InputError
 # polars even by a panic.  None of them is the user's error yet.
 _REFUSALS = (Exception, pl.exceptions.PanicException)
 _LISTS = (list, tuple, set, frozenset, np.ndarray)
+# WHY: below some dozens of rows Python is faster than polars' calls, of which a column takes five.
+FEW_ROWS = 64
+_PLAIN_TYPES = frozenset({pl.String, pl.Boolean, pl.Int64, pl.Float64})
 _SIMPLE = {str, int, float, bool, date, datetime, time, timedelta, type(None)}
 # Cells of a subclass are of the class: pandas' Timestamp is a datetime.  A datetime is a date, too.
 _CLASSES = (str, bool, int, float, datetime, date, time, timedelta, Decimal, dict, bytes)
@@ -54,7 +60,27 @@ class Table:
         """
         kept = Table(self.n_rows, {name: self.columns[name] for name in names}, self.native)
         kept.memo.update({key: value for key, value in self.memo.items() if key[0] in kept.columns})
+        if "few" in vars(self):
+            few = {name: self.few[name] for name in kept.columns if name in self.few}
+            vars(kept)["few"] = few
         return kept
+
+    @cached_property
+    def few(self) -> Mapping[str, tuple[type[pl.DataType], Sequence[Any]]]:
+        """The type and the cells of each column of plain texts and numbers, as Python has them.
+
+        Of those that are text, truth values, int64 or float64; of none where rows are not few.
+
+        Examples
+        --------
+        >>> Table(2, {"age": pl.Series([31.5, None])}).few
+        {'age': (Float64, [31.5, None])}
+        """
+        if self.n_rows > FEW_ROWS:
+            return {}
+        types = {name: column.dtype.base_type() for name, column in self.columns.items()}
+        plain = {name: dtype for name, dtype in types.items() if dtype in _PLAIN_TYPES}
+        return {name: (plain[name], self.columns[name].to_list()) for name in plain}
 
     def recall(self, column: str, what: Any, compute: Callable[[], Any]) -> Any:
         """Give what was computed of a column; compute it the first time."""
@@ -101,12 +127,53 @@ def read_table(frame: Any) -> Table:
     _check_names(data.columns)
     if isinstance(frame, pl.DataFrame):
         # WHY: narwhals takes 40 µs for a column, and most columns of polars are as they should be.
-        columns = {column.name: column for column in frame.get_columns()}
+        columns = dict(zip(data.columns, frame.get_columns(), strict=True))
+        few = _read_few(frame) if len(frame) <= FEW_ROWS else {}
         for name, column in columns.items():
+            if name in few:
+                if few[name][0] is pl.Float64 and _has_nan(few[name][1]):
+                    columns[name] = _nan_to_null(column)
+                    few[name] = pl.Float64, columns[name].to_list()
+                continue
             is_odd = column.dtype.is_nested() or column.dtype == pl.Object
             columns[name] = _to_polars(data[name], name) if is_odd else _nan_to_null(column)
-        return Table(len(frame), columns, frame)
+        table = Table(len(frame), columns, frame)
+        vars(table)["few"] = few
+        return table
     return Table(len(data), {name: _to_polars(data[name], name) for name in data.columns}, frame)
+
+
+@contextmanager
+def uncollected(rows: Any) -> Iterator[None]:
+    """Let Python's collector wait where some objects are made for each of very many columns.
+
+    WHY: none of them is garbage, and it would go through all of them again and again: a third of
+    the time of a table of 100,000 columns.
+    """
+    pauses = len(getattr(rows, "columns", ())) > _MANY_COLUMNS and gc.isenabled()
+    if pauses:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pauses:
+            gc.enable()
+
+
+_MANY_COLUMNS = 1000
+
+
+def _read_few(frame: pl.DataFrame) -> dict[str, tuple[type[pl.DataType], Sequence[Any]]]:
+    """What `Table.few` gives, of all columns by one call; NaN is NaN."""
+    types = {name: type(dtype) for name, dtype in zip(frame.columns, frame.dtypes, strict=True)}
+    plain = {name: dtype for name, dtype in types.items() if dtype in _PLAIN_TYPES}
+    rows = (frame if len(plain) == len(types) else frame.select(list(plain))).rows()
+    cells: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(plain)
+    return dict(zip(plain, zip(plain.values(), cells, strict=True), strict=True))
+
+
+def _has_nan(cells: Sequence[Any]) -> bool:
+    return any([cell != cell for cell in cells])
 
 
 def _check_names(names: Iterable[Any]) -> None:

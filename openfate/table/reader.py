@@ -41,8 +41,8 @@ from openfate.table.dtypes import (
     widen_type,
 )
 from openfate.table.expressions import condition, unknown_name
-from openfate.table.fields import FEW_ROWS, Field, Knots, Numeric
-from openfate.table.frame import numbers_of, text_of
+from openfate.table.fields import Field, Knots, Numeric
+from openfate.table.frame import FEW_ROWS, numbers_of, text_of
 from openfate.table.pieces import read_ahead
 from openfate.table.schema import Schema
 
@@ -881,7 +881,9 @@ def _measure(field: Field, spans: Mapping[str, _Span]) -> Field:
         return field
     if field.numeric == "linear":
         knots = Knots.learn(field, span.first)
-        return field if knots is None or field.knots is not None else field.with_knots(knots)
+        if knots is None or field.knots is not None:
+            return field
+        return field.unchecked(knots=tuple(knots.to_json()))
     if field.numeric == "value":
         std = (span.squares / span.n) ** 0.5 if span.low < span.high else 1.0
         return field if field.scale else replace(field, scale=(span.mean, std or 1.0))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from openfate.errors import InputError
 from openfate.table import Encoder, Field, Schema
-from openfate.table.fields import Knots
+from openfate.table.fields import Knots, guess_knots
+from openfate.table.frame import read_table
 
 PAY = Field("pay", "numeric", numeric="linear")
 NUMBERS = st.lists(
@@ -133,3 +134,34 @@ def test_the_number_of_knots_is_checked_and_kept():
     assert Schema.from_json(schema.to_json()) == schema
     rng = np.random.default_rng(0)
     assert fitted(rng.normal(size=999), schema["pay"]).n_features == 5
+
+
+def slow_guess(numbers: list[float]) -> list[float] | None:
+    """The twin: knots of one column that appears after training, number by number."""
+    finite = np.array([x for x in numbers if x is not None and np.isfinite(x)])
+    if not len(finite):
+        return None
+    few, n_knots = sorted(set(finite.tolist())), max(2, min(24, len(finite) // 8))
+    found = Knots.of_quantiles(*np.unique(finite, return_counts=True), n_knots).at.tolist()
+    size, middle = float(np.median(np.abs(few))) or 1.0, float(np.median(few))
+    spread = few[-1] - few[0] or size / 16
+    parts = [sign * 2.0**power for power in range(-3, 4) for sign in (1, -1)]
+    steps = [sign * 2.0**power for power in range(-1, 3) for sign in (1, -1)]
+    at = {*found[:: max(1, len(found) // 3)], 0.0}
+    at |= {size * part for part in parts} | {middle + spread * step for step in steps}
+    knots = sorted(knot for knot in at if np.isfinite(knot))
+    places = np.linspace(0, len(knots) - 1, min(len(knots), 24)).round().astype(int)
+    return [knots[place] for place in places]
+
+
+@given(st.integers(1, 40), st.data())
+def test_knots_of_new_columns_are_guessed_at_once_as_one_by_one(n_rows, data):
+    number = st.floats(-1e300, 1e300) | st.integers(-3, 3).map(float) | st.none()
+    column = st.lists(number, min_size=n_rows, max_size=n_rows)
+    columns = dict(enumerate(data.draw(st.lists(column, min_size=1, max_size=5))))
+    frame = pl.DataFrame({f"c{at}": cells for at, cells in columns.items()}, strict=False)
+    frame = frame.cast(pl.Float64)
+    fields = [Field(name, "numeric", numeric="linear") for name in frame.columns]
+    for field, cells in zip(guess_knots(fields, read_table(frame)), columns.values(), strict=True):
+        expected = slow_guess(cells)
+        assert field.knots == (None if expected is None else pytest.approx(expected, rel=1e-12))
