@@ -7,15 +7,16 @@ import pytest
 
 @pytest.fixture(scope="session")
 def ray_cluster():
-    """An executor of two processes, in a cluster of eight that needs as many cores as it is given.
+    """An executor of two processes, in a cluster of ten that needs as many cores as it is given.
 
-    WHY eight: the processes of an executor stay until the end, beside those of the tests' own.
+    WHY ten: the processes of an executor stay until the end, eight of them in test_fit.py, beside
+    the two of a command.
     """
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'openfate[cluster]'")
     from openfate.cluster import RayExecutor, connect
     from openfate.executor import _executor
 
-    with connect("local", workers=8):
+    with connect("local", workers=10):
         token, one = _executor.set(None), RayExecutor(2)
         try:
             yield one
