@@ -47,18 +47,24 @@ class Ear:
 class Member:
     """What runs in a process of the group."""
 
-    def address(self) -> str:
-        """Where the others can meet this process."""
-        node = import_module("ray").util.get_node_ip_address()
-        with socket.socket() as free:
-            free.bind(("", 0))
-            return f"tcp://{node}:{free.getsockname()[1]}"
+    def open(self) -> tuple[str, int]:
+        """Where the others can meet this process: its node and a port.
 
-    def join(self, rank: int, n_ranks: int, address: str, on_gpus: bool) -> str:
-        """Meet the others; the name of this node."""
+        WHY open from now on: a free port that is only looked up may be another's a moment later.
+        """
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        node = import_module("ray").util.get_node_ip_address()
+        self._store = TCPStore(node, 0, is_master=True, wait_for_workers=False)
+        return node, self._store.port
+
+    def join(self, rank: int, n_ranks: int, place: tuple[str, int], on_gpus: bool) -> str:
+        """Meet the others where the first of them is; the name of this node."""
         import torch
         import torch.distributed as dist
 
+        if rank:
+            self._store = dist.TCPStore(*place, is_master=False)  # type: ignore[attr-defined]
         torch.set_num_threads(1)
         # WHY: by default both look the host's name up, which many machines say is 127.0.0.1.
         link = _link_of(import_module("ray").util.get_node_ip_address())
@@ -67,7 +73,7 @@ class Member:
             os.environ.setdefault("NCCL_SOCKET_IFNAME", link)
         dist.init_process_group(
             "nccl" if on_gpus else "gloo",
-            init_method=address,
+            store=self._store,
             rank=rank,
             world_size=n_ranks,
             timeout=datetime.timedelta(minutes=30),
@@ -116,9 +122,9 @@ class Group:
         self._members = [member.remote() for _ in range(n_ranks)]
         # WHY a process of its own: what was told outlives the member that told it.
         self._ear = ray.remote(Ear).options(num_cpus=0).remote()
-        address = await_start(ray, [one.address.remote() for one in self._members], n_ranks)[0]
+        place = await_start(ray, [one.open.remote() for one in self._members], n_ranks)[0]
         joined = [
-            one.join.remote(rank, n_ranks, address, bool(n_gpus))
+            one.join.remote(rank, n_ranks, place, bool(n_gpus))
             for rank, one in enumerate(self._members)
         ]
         self.nodes = ray.get(joined)
