@@ -207,6 +207,113 @@ def test_the_speed_of_the_service_is_that_of_its_bench():
     assert text == with_speed(text), "run python tests/test_docs.py"
 
 
+def _short(number):
+    return f"{number:.3f}".lstrip("0")
+
+
+def _label_means(folder):
+    """Lines of what labels are worth in the mean of all cells."""
+    told = json.loads((ROOT / "results" / "labels" / folder / "summary.json").read_text())
+    yield (
+        "| labels that have arrived | cells | ignored | **OpenFATE** | retrained | "
+        "known from the start | ahead of retraining |"
+    )
+    yield "|---" * 7 + "|"
+    for row in told["means"]:
+        by = {
+            method: f"{_short(row[method]['score'])} / {_short(row[method]['log_loss'])}"
+            for method in ("ignore", "openfate", "retrain", "oracle")
+            if method in row
+        }
+        ahead = f"{row['ahead_of_retrain']} of {row['n_cells']}" if "retrain" in by else "-"
+        yield (
+            f"| {row['labels']:,} | {row['n_cells']} | {by['ignore']} | **{by['openfate']}** | "
+            f"{by.get('retrain', '-')} | {by['oracle']} | {ahead} |"
+        )
+
+
+def _label_cells():
+    """Lines of the cells behind them."""
+    path = ROOT / "results" / "labels" / "columns-lightgbm" / "summary.json"
+    mean = {
+        (r["dataset"], r["observed"], r["method"], r["labels"], r["metric"]): r["mean"]
+        for r in json.loads(path.read_text())["rows"]
+    }
+    counts = [("openfate", n) for n in (0, 100, 300, 1000, 3000)]
+    yield "| | ignored | no label | 100 labels | 300 | 1,000 | 3,000 | known from the start |"
+    yield "|---" * 8 + "|"
+    for cell in sorted({key[:2] for key in mean}):
+        told = [
+            f"{_short(mean[*cell, *at, 'score'])} / {_short(mean[*cell, *at, 'log_loss'])}"
+            if (*cell, *at, "score") in mean
+            else "-"
+            for at in (("ignore", 0), *counts, ("oracle", 0))
+        ]
+        yield f"| {cell[0]} {cell[1]} | " + " | ".join(told) + " |"
+
+
+def _batch_cells():
+    """Lines of the paper's protocol, without labels."""
+    path = ROOT / "results" / "openworld" / "batch" / "summary.json"
+    rows = json.loads(path.read_text())["rows"]
+    mean = {(r["dataset"], r["observed"], r["method"]): r["mean"] for r in rows}
+    known = {key[2] for key in mean}
+    methods = [f"lightgbm_{way}" for way in ("drop", "evidence", "calls", "oracle")]
+    methods += [name for name in ("fate_auto_drop", "fate_auto", "fate") if name in known]
+    yield "| | " + " | ".join(f"`{name}`" for name in methods) + " |"
+    yield "|---" * (1 + len(methods)) + "|"
+    for cell in sorted({key[:2] for key in mean}):
+        told = [_short(mean[*cell, name]) if (*cell, name) in mean else "-" for name in methods]
+        yield f"| {cell[0]} {cell[1]} | " + " | ".join(told) + " |"
+
+
+def _gaps():
+    """Lines of what evidence closes of the gap, without labels."""
+    path = ROOT / "results" / "openworld" / "batch" / "summary.json"
+    gaps = json.loads(path.read_text())["gap_closed"]
+    closed = {(told["way"], told["metric"]): told for told in gaps["pooled"]}
+    yield "| | cells | score | log-loss | harmed |"
+    yield "|---" * 5 + "|"
+    for way, name in (("batch", "0-1 features, in one batch"), ("calls", "in calls of 100 rows")):
+        harmed = sum(cell["harm"] for cell in gaps["cells"] if cell["way"] == way)
+        shares = (
+            f"{closed[way, metric]['closed']:.0%} ± {closed[way, metric]['std']:.0%}"
+            for metric in ("score", "log_loss")
+        )
+        yield f"| {name} | {closed[way, 'score']['n_cells']} | {' | '.join(shares)} | {harmed} |"
+    path = ROOT / "results" / "labels" / "columns-lightgbm" / "summary.json"
+    none = json.loads(path.read_text())["means"][0]
+    ignored, used, known = (none[name] for name in ("ignore", "openfate", "oracle"))
+    shares = (
+        f"{(used[metric] - ignored[metric]) / (known[metric] - ignored[metric]):.0%}"
+        for metric in ("score", "log_loss")
+    )
+    name = "whole columns, in one batch (the cells above, no label)"
+    yield f"| {name} | {none['n_cells']} | {' | '.join(shares)} | |"
+
+
+def with_gains(text):
+    """A page with what new features and later labels were measured to be worth."""
+    made = {
+        "labels": list(_label_means("columns-lightgbm")),
+        "never": list(_label_means("columns-lightgbm-never")),
+        "cells": list(_label_cells()),
+        "batch": list(_batch_cells()),
+        "gaps": list(_gaps()),
+    }
+    for name, lines in made.items():
+        pattern, found = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)", "\n".join(lines)
+        text = re.sub(pattern, lambda m, found=found: f"{m[1]}{found}\n{m[2]}", text)
+    return text
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/openworld.md"])
+def test_what_is_gained_comes_from_results(page):
+    text = (ROOT / page).read_text()
+    assert "<!-- labels -->" in text
+    assert text == with_gains(text), "run python tests/test_docs.py"
+
+
 def with_security(text):
     """The page on security with what poison and growth were measured to do."""
     folder = ROOT / "results" / "security"
@@ -344,10 +451,12 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
 
 if __name__ == "__main__":
     for path, made in (
-        ("paper-and-code.md", with_lines),
-        ("results.md", with_report),
-        ("security.md", with_security),
-        ("howto/serving.md", with_speed),
+        ("README.md", with_gains),
+        ("docs/openworld.md", with_gains),
+        ("docs/paper-and-code.md", with_lines),
+        ("docs/results.md", with_report),
+        ("docs/security.md", with_security),
+        ("docs/howto/serving.md", with_speed),
     ):
-        page = Path(ROOT, "docs", path)
+        page = Path(ROOT, path)
         page.write_text(made(page.read_text()))
