@@ -1,7 +1,8 @@
 """Signatures: the parameters of a function or a class, with the help that its docstring gives.
 
-They are read from the source, and no module is imported, for `--help` must not wait for torch: of
-the source only the heads of functions, the fields of classes and the constants they need are run.
+They are read from the source: to import the modules would load torch, and `--help` must not wait
+for it.  Nothing of the source is run.  An annotation may be made of the types that flags know (see
+`openfate.cli.flags`) and of names for them, a default of literals and of names for them.
 """
 
 from __future__ import annotations
@@ -9,17 +10,28 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 REQUIRED: Any = inspect.Parameter.empty
 
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\S.*)\n((?:[ \t]+\S.*\n?|[ \t]*\n)*)", re.MULTILINE)
+_TYPES: dict[str, Any] = {
+    **{"bool": bool, "int": int, "float": float, "str": str},
+    **{"Path": Path, "Any": Any, "object": object},
+}
+_GENERICS: dict[str, Any] = {
+    **{"list": list, "tuple": tuple},
+    **{"Sequence": Sequence, "Mapping": Mapping},
+}
+
+# Name, annotation and default of a parameter, and whether it may be given without its name.
+Argument = tuple[str, ast.expr, ast.expr | None, bool]
 
 
 @dataclass(frozen=True)
@@ -52,8 +64,8 @@ class Signature:
 def read_signature(where: str) -> Signature:
     """Read the signature of "module:Class" or "module:function" without importing the module.
 
-    A class has the parameters of its `__init__`, or the fields of a dataclass.  Help is the entry
-    of the docstring, or of a base's, or the text of ``Annotated[T, "text"]``.
+    A class has the parameters of its own `__init__`, a dataclass the fields of its own body.  Help
+    is the entry of its docstring, or the text of ``Annotated[T, "text"]``.
 
     Examples
     --------
@@ -62,23 +74,15 @@ def read_signature(where: str) -> Signature:
     ('ignore', 'Known fields that are not among the columns: "ignore" | "warn" | "error".')
     """
     module, _, name = where.partition(":")
-    head = _make(module, name)
-    summary, helps = "", dict[str, str]()
-    for part in reversed(head.__mro__ if inspect.isclass(head) else [head]):
-        summary, own = _split_docstring(inspect.cleandoc(part.__doc__ or ""))
-        helps |= own
-    fields = getattr(head, "__dataclass_fields__", {})
+    module, node = _find(module, name)
+    summary, helps = _split_docstring(ast.get_docstring(node) or "")
     found = []
-    for argument in inspect.signature(head).parameters.values():
-        if argument.kind is argument.VAR_KEYWORD:
-            continue
-        kind, text, default = argument.annotation, helps.get(argument.name, ""), argument.default
+    for argument, annotation, default, positional in _arguments(node):
+        kind, text = _type(annotation, module), helps.get(argument, "")
         if get_origin(kind) is Annotated:
             kind, text = get_args(kind)
-        if argument.name in fields and callable(fields[argument.name].default_factory):
-            default = fields[argument.name].default_factory()
-        positional = argument.kind is not argument.KEYWORD_ONLY and not inspect.isclass(head)
-        found.append(Parameter(argument.name, kind, default, text, positional))
+        value = REQUIRED if default is None else _value(default, module)
+        found.append(Parameter(argument, kind, value, text, positional))
     return Signature(name, summary, tuple(found))
 
 
@@ -94,67 +98,92 @@ def _split_docstring(docstring: str) -> tuple[str, dict[str, str]]:
     return summary.strip(), helps
 
 
-# ---- source of which only heads are run ----------------------------------------------------------
+# ---- source that is read -------------------------------------------------------------------------
 
 
-class _Foreign(type):
-    """The type of names of other packages, which annotations may mention."""
+def _arguments(
+    node: ast.ClassDef | ast.FunctionDef,
+) -> Iterator[Argument]:
+    """What a function takes, or the `__init__` of a class, or the fields of a dataclass."""
+    if isinstance(node, ast.FunctionDef):
+        return _of_function(node.args, 0)
+    inits = (part for part in node.body if isinstance(part, ast.FunctionDef))
+    init = next((part for part in inits if part.name == "__init__"), None)
+    return _of_fields(node) if init is None else _of_function(init.args, 1)
 
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return cls
 
-    def __getitem__(cls, key: Any) -> Any:
-        return cls
+def _of_fields(node: ast.ClassDef) -> Iterator[Argument]:
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            if not ast.unparse(part.annotation).startswith("ClassVar"):
+                yield part.target.id, part.annotation, part.value, False
+
+
+def _of_function(head: ast.arguments, n_left_out: int) -> Iterator[Argument]:
+    plain = head.args[n_left_out:]  # without self
+    defaults = [*[None] * (len(plain) - len(head.defaults)), *head.defaults, *head.kw_defaults]
+    for argument, default in zip([*plain, *head.kwonlyargs], defaults, strict=True):
+        kind = argument.annotation or ast.Name("object")
+        yield argument.arg, kind, default, argument in plain and not n_left_out
+
+
+def _type(node: ast.expr, module: str) -> Any:
+    """What an annotation stands for; `object` for types that no flag has."""
+    match node:
+        case ast.Constant(value=None):
+            return None
+        case ast.Constant(value=value) if value is ...:
+            return ...
+        case ast.Name(id=name) if name in _TYPES:
+            return _TYPES[name]
+        case ast.Name(id=name):
+            home, found = _find(module, name)
+            return _type(found.value, home) if isinstance(found, ast.Assign) else object
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            return _type(left, module) | _type(right, module)
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=words):
+            return Literal[ast.literal_eval(words)]
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, text])):
+            return Annotated[_type(kind, module), ast.literal_eval(text)]
+        case ast.Subscript(value=ast.Name(id=name), slice=inner) if name in _GENERICS:
+            items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            return _GENERICS[name][tuple(_type(item, module) for item in items)]
+    return object
+
+
+def _value(node: ast.expr, module: str) -> Any:
+    """What a default is."""
+    match node:
+        case ast.Name(id=name):
+            home, found = _find(module, name)
+            if isinstance(found, ast.Assign):
+                return _value(found.value, home)
+        case ast.Call(keywords=[ast.keyword(arg="default_factory", value=ast.Name(id="dict"))]):
+            return {}
+        case ast.BinOp(left=left, op=ast.LShift(), right=right):
+            return _value(left, module) << _value(right, module)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise TypeError(
+            f"{module}: {ast.unparse(node)} cannot be read without importing the module; write it "
+            "as a literal."
+        ) from None
 
 
 @cache
-def _make(module: str, name: str) -> Any:
-    """Make what a name of a module stands for: run its statement with the names that it needs."""
+def _find(module: str, name: str) -> tuple[str, Any]:
+    """The statement that defines a name of a module, and the module where it stands."""
     statements = _statements(module)
     if name not in statements:
         raise TypeError(f"{module} does not define {name}.")
     node = statements[name]
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        alias = next(alias for alias in node.names if name in (alias.asname, alias.name))
-        home = getattr(node, "module", None) or alias.name
-        package = home.partition(".")[0]
+    if isinstance(node, ast.ImportFrom) and node.module is not None:
+        package = node.module.partition(".")[0]
         if package in (module.partition(".")[0], __name__.partition(".")[0]):
-            return _make(home, alias.name)
-        if package not in sys.stdlib_module_names:
-            return _Foreign(name, (), {})
-    _strip(node)
-    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
-    loaded = {part.id for part in names if isinstance(part.ctx, ast.Load)}
-    scope = {other: _make(module, other) for other in (loaded & statements.keys()) - {name}}
-    try:
-        code = ast.fix_missing_locations(ast.Module([node], type_ignores=[]))
-        exec(compile(code, module, "exec", dont_inherit=True), scope)  # annotations as types
-    except (AttributeError, NameError) as error:
-        raise TypeError(
-            f"{module}: {ast.unparse(node)} cannot be read without importing the module "
-            f"({error}); write it as a literal."
-        ) from None
-    return scope[name]
-
-
-def _strip(node: ast.stmt) -> None:
-    """Leave of a function its head, of a class its `__init__` and its fields; docstrings stay."""
-    if isinstance(node, ast.FunctionDef):
-        docstring = ast.get_docstring(node)
-        node.body, node.decorator_list, node.returns = [ast.Expr(ast.Constant(docstring))], [], None
-    elif isinstance(node, ast.ClassDef):
-        marks = [mark for mark in node.decorator_list if "dataclass" in ast.unparse(mark)]
-        body: list[ast.stmt] = [ast.Expr(ast.Constant(ast.get_docstring(node)))]
-        for part in node.body:
-            if isinstance(part, ast.FunctionDef) and part.name == "__init__":
-                _strip(part)
-                body.append(part)
-            elif marks and isinstance(part, ast.AnnAssign):
-                if not ast.unparse(part.annotation).startswith("ClassVar"):
-                    body.append(part)
-        node.body, node.decorator_list = body, marks
+            alias = next(alias for alias in node.names if name in (alias.asname, alias.name))
+            return _find(node.module, alias.name)
+    return module, node
 
 
 @cache

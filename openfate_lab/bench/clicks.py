@@ -18,7 +18,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ from openfate_lab.bench.memory import watch_peak
 from openfate_lab.bench.record import about, megabytes, now, tell
 from openfate_lab.data import write_raw_criteo
 
-Peer = Literal["fuxictr", "lightgbm"]
 Strategy = Literal["none", "fate"]
 NAMES = {"fuxictr": "FuxiCTR", "lightgbm": "LightGBM"}
 NUMBERS = tuple(f"I{n}" for n in range(1, 14))
@@ -44,7 +43,7 @@ _TREES, _SHARE_OF_DAY = 100, 10
 
 def bench_clicks(
     rows: int = 5_000_000,
-    peers: Sequence[str] = get_args(Peer),
+    peers: Sequence[str] = ("fuxictr", "lightgbm"),
     strategy: Strategy = "none",
     threads: int | None = None,
     python: Path | None = None,

@@ -86,8 +86,14 @@ class Labels(Experiment):
     record_shape = RECORD
     printed = ("rows", "means")
     datasets: tuple[str, ...] = (
-        *("gene", "protein-noleak", "robot", "calls", "digits"),
-        *("flights", "criteo-sample", "avazu-sample"),
+        "gene",
+        "protein-noleak",
+        "robot",
+        "calls",
+        "digits",
+        "flights",
+        "criteo-sample",
+        "avazu-sample",
     )
     observed: tuple[float, ...] = (0.3, 0.5)
     novelty: Novel = "columns"

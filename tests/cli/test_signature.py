@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -19,9 +19,10 @@ from openfate.cli.signature import REQUIRED
 PLAN = '''
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch_that_is_not_there as torch
 from {package}.words import METHODS, Word
@@ -30,28 +31,15 @@ if TYPE_CHECKING:
     from {package}.words import Masking
 
 @dataclass(frozen=True)
-class Plan:
-    """A plan.
-
-    Parameters
-    ----------
-    out
-        Folder of the results.
-    trials
-        Seeds 0 .. trials - 1.
-    """
-
-    out: Path
-    trials: int = 5
-
-@dataclass(frozen=True)
-class Study(Plan):
+class Study:
     """A study of methods.
 
     More of it.
 
     Parameters
     ----------
+    out
+        Folder of the results.
     trials : int
         How many ``times``.
     methods, masking
@@ -63,11 +51,13 @@ class Study(Plan):
     >>> Study()
     """
 
+    out: Path
+    trials: int = 5
     methods: tuple[Word, ...] = METHODS
     masking: Masking | None = None
-    seeds: tuple[int, ...] = field(default_factory=tuple)
+    set: Mapping[str, Any] = field(default_factory=dict)
     device: torch.device = "cpu"
-    rows: int = 4 * 10**6
+    rows: int = 1 << 22
     known: ClassVar[int] = made()
     search: bool = False
 '''
@@ -105,8 +95,8 @@ def test_a_dataclass_is_read_without_importing_it(package):
         "trials": (int, 5, "How many `times`."),
         "methods": (tuple[str, ...], ("base", "fate"), "What is compared, and how."),
         "masking": (Literal["k_shot", "n_fold"] | None, None, "See --methods."),
-        "seeds": (tuple[int, ...], (), ""),
-        "rows": (int, 4_000_000, ""),
+        "set": (Mapping[str, Any], {}, ""),
+        "rows": (int, 4_194_304, ""),
         "search": (bool, False, ""),
     }
 
@@ -121,7 +111,7 @@ def test_what_cannot_be_read_is_named(package, tmp_path):
     with pytest.raises(TypeError, match=r"does not define Studie"):
         read_signature(f"{package}:Studie")
     (tmp_path / package / "words.py").write_text("Word = Masking = str\nMETHODS = tuple(made())\n")
-    with pytest.raises(TypeError, match=r"words: METHODS = tuple\(made\(\)\) cannot be read"):
+    with pytest.raises(TypeError, match=r"words: tuple\(made\(\)\) cannot be read"):
         read_signature(f"{package}.study:Study")
 
 
