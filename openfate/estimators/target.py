@@ -59,25 +59,14 @@ class Target:
         return replace(self, y=self.y[rows])
 
 
-def read_classes(y: Any, n_rows: int) -> Target:
-    """Classes of any type, or a 0-1 matrix of labels.
-
-    Examples
-    --------
-    >>> target = read_classes(["no", "yes", "no"], n_rows=3)
-    >>> target.task, target.y.tolist(), [str(name) for name in target.classes]
-    ('binary', [0, 1, 0], ['no', 'yes'])
-    """
-    return join_classes([read_labels(y, n_rows)])
-
-
 def join_classes(parts: Sequence[NDArray[Any]]) -> Target:
-    """The same of labels that came in parts, each as `read_labels` gives them.
+    """Classes of any type, or a 0-1 matrix of labels, in parts as `read_labels` gives them.
 
     Examples
     --------
-    >>> join_classes([np.array([3, 5]), np.array([5])]).y.tolist()
-    [0, 1, 1]
+    >>> target = join_classes([np.array([3, 5]), np.array([5])])
+    >>> target.task, target.y.tolist()
+    ('binary', [0, 1, 1])
     """
     first = parts[0]
     if first.ndim > 1 and type_of_target(first) == "multilabel-indicator":
@@ -121,13 +110,8 @@ def known_target(labels: NDArray[Any], bank: FeatureBank) -> Target:
     return Target(bank.task, labels, tuple(bank.classes))
 
 
-def read_numbers(y: Any, n_rows: int) -> Target:
-    """Numbers, standardised."""
-    return join_numbers([read_labels(y, n_rows)])
-
-
 def join_numbers(parts: Sequence[NDArray[Any]]) -> Target:
-    """The same of numbers that came in parts, each as `read_labels` gives them."""
+    """Numbers, standardised, in parts as `read_labels` gives them."""
     numbers = np.concatenate([target_numbers(column_or_1d(part, warn=True)) for part in parts])
     deviation = float(numbers.std())
     return _standardise(numbers, (float(numbers.mean()), deviation if deviation > 0 else 1.0))

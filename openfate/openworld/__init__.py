@@ -33,7 +33,6 @@ from openfate.openworld.probe import (
     hidden_shares,
     hide_features,
     judge,
-    probe,
     row_losses,
 )
 
@@ -69,7 +68,6 @@ __all__ = [
     "judge",
     "logits_of",
     "pooled_evidence",
-    "probe",
     "reference_strength",
     "row_losses",
     "score",

@@ -8,7 +8,7 @@ a view of validation rows whose features were hidden from the fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -109,18 +109,16 @@ def _pool(view: View, votes: Floats, alpha: float) -> Floats:
     return e * sample_reference(e, view.X_new, view.P0, view.task)
 
 
-def evidence_candidates(
-    alphas: Sequence[float] = ALPHAS, sweeps: Sequence[int] = (1, 2)
-) -> dict[str, Candidate]:
+def evidence_candidates() -> dict[str, Candidate]:
     """One candidate for each alpha and number of sweeps.
 
     Examples
     --------
-    >>> list(evidence_candidates([3, 30], [1]))
-    ['evidence(alpha=3)', 'evidence(alpha=30)']
+    >>> list(evidence_candidates())[:2]
+    ['evidence(alpha=3)', 'evidence(alpha=3, sweeps=2)']
     """
     return {
         f"evidence(alpha={alpha:g}" + (f", sweeps={n})" if n > 1 else ")"): UseEvidence(alpha, n)
-        for alpha in alphas
-        for n in sweeps
+        for alpha in ALPHAS
+        for n in (1, 2)
     }

@@ -198,7 +198,7 @@ class Evidence:
         Parameters
         ----------
         weight
-            How much each row counts.
+            How much each row counts; less than 0 takes back rows that were added.
         voter
             Who votes; None: rows that are predicted alike are one voter.
         names
@@ -225,21 +225,6 @@ class Evidence:
         self.boxes = _fill(self.boxes, P0, voter, weight)
         self._weigh_boxes()
         return self
-
-    def remove(
-        self,
-        X: MultiHot,
-        P0: ArrayLike,
-        *,
-        weight: float = 1.0,
-        voter: Voters | None = None,
-        names: Names = by_id,
-    ) -> Evidence:
-        """Take back rows that were added, e.g. those that leave a window.
-
-        `weight` is what `decay` has left of them.
-        """
-        return self.add(X, P0, weight=-weight, voter=voter, names=names)
 
     def decay(self, factor: float) -> Evidence:
         """Let everything so far count less; 1 changes nothing, 0 forgets all."""

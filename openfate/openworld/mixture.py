@@ -166,11 +166,6 @@ class Mixture:
         self._solved: Corrections | None = None  # without what came since
         self._window: list[Labelled] = []  # of the solution, if there is one, and since
 
-    @property
-    def prior_of_ignoring(self) -> float:
-        """What "ignore" started with."""
-        return _PRIOR_OF_IGNORING[self.trusts_evidence]
-
     def describe(self) -> dict[str, float]:
         """The weight of each expert, the mean over gates; "ignore" with both its parts."""
         ignoring = _sigmoid(self.log_odds)

@@ -19,13 +19,13 @@ is too sure of, is measured without hiding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.optimize
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from openfate.errors import InputError
 from openfate.openworld.candidates import Candidate, Predict, UseEvidence, View
@@ -39,7 +39,6 @@ from openfate.openworld.corrections import (
 from openfate.openworld.evidence import TINY, Floats, Pooling, Task
 from openfate.table import MultiHot
 
-Fit = Callable[..., Predict]  # of rows, labels and, where asked for, the fields of the features
 Novelty = Literal["values", "columns", "both"]
 Ids = NDArray[np.int64]
 Part = tuple[Floats, Floats]  # P0 and a candidate's move of the rows of a draw, (N, C) each
@@ -81,9 +80,9 @@ class Decision:
     strengths: dict[str, float] = field(default_factory=dict)
     slope: float = 1.0
 
-    def to_json(self, n_best: int = 5) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Plain data for a report: the choice, the draws and the best candidates."""
-        best = sorted(self.gains, key=lambda name: -self.gains[name][0])[:n_best]
+        best = sorted(self.gains, key=lambda name: -self.gains[name][0])[:5]
         shown = [
             {
                 "name": name,
@@ -158,80 +157,6 @@ def hidden_shares(expected: float | None, n_draws: int = 4) -> tuple[float, ...]
     return (round(min(max(expected, 0.05), 0.5), 3),) * n_draws
 
 
-def probe(
-    fit: Fit,
-    train: tuple[MultiHot, ArrayLike],
-    validation: tuple[MultiHot, ArrayLike],
-    candidates: Mapping[str, Candidate],
-    *,
-    plain: Floats | None = None,
-    hidden: Sequence[float] | None = None,
-    field_of: NDArray[np.integer] | None = None,
-    novelty: Novelty = "values",
-    task: Task = "multiclass",
-    guard: float = GUARD,
-    fit_fields: bool = False,
-    seed: int = 0,
-) -> Decision:
-    """Choose between candidates by what they do for features hidden from a whole fit.
-
-    Parameters
-    ----------
-    fit
-        Trains on rows and labels and returns a prediction function; called once a draw.
-    train, validation
-        Rows over the observed features, and their labels.
-    candidates
-        Ways to use new features, by name; "none" is always there.
-    plain
-        (N, C) what a model predicts for the validation rows with nothing hidden, to measure its
-        slope; None: the slope of the draws.
-    hidden
-        The share that each draw hides, one entry a draw; by default ``hidden_shares(None)``.
-    field_of
-        (D,) the field of each feature, needed to hide whole columns.
-    novelty
-        What the future brings: "values" of known columns, whole "columns", or "both".
-    task
-        What is predicted; probabilities are judged by log-loss, numbers by squared error.
-    guard
-        How many standard errors a gain must exceed.
-    fit_fields
-        Whether `fit` is given the fields of the features that are left, too, as its third argument.
-    seed
-        Of the draws.
-
-    Examples
-    --------
-    >>> from openfate.openworld import evidence_candidates
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.repeat([0, 1], 200)
-    >>> dense = rng.random((400, 12)) < np.where(y[:, None] == 1, 0.6, 0.3)
-    >>> X = MultiHot.from_entries(*np.nonzero(dense), 400, 12)
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> def fit(X, y):
-    ...     model = LogisticRegression().fit(X.to_dense(), y)
-    ...     return lambda X: model.predict_proba(X.to_dense())
-    >>> halves = np.arange(0, 400, 2), np.arange(1, 400, 2)
-    >>> train, validation = ((X.select_rows(rows), y[rows]) for rows in halves)
-    >>> decision = probe(fit, train, validation, evidence_candidates())
-    >>> decision.gains[decision.chosen][0] > 0
-    True
-    """
-    (X, y), (X_validation, y_validation) = _check_rows(train), _check_rows(validation)
-    shares = hidden_shares(None) if hidden is None else hidden
-    unit_of = _units(X.n_features, field_of, novelty)
-    draws = _draw_hidden(shares, unit_of, novelty, seed)
-
-    def views() -> Iterator[tuple[View, float]]:
-        for draw in draws:
-            fields = (field_of[draw.old],) if fit_fields and field_of is not None else ()
-            model = fit(X.select_features(draw.old), y, *fields)
-            yield draw.view(model, X_validation, task), draw.share
-
-    return judge(views(), y_validation, candidates, plain=plain, guard=guard)
-
-
 @dataclass(frozen=True)
 class Draw:
     """What one draw of a probe hides.
@@ -264,8 +189,10 @@ def draw_hidden(
         The share that each draw hides.
     field_of
         (D,) the field of each feature.
-    novelty, seed
-        See `probe`.
+    novelty
+        What the future brings: "values" of known columns, whole "columns", or "both".
+    seed
+        Of the draws.
 
     Examples
     --------
@@ -273,14 +200,8 @@ def draw_hidden(
     >>> [len(draw.new) for draw in draws]
     [2, 2]
     """
-    return _draw_hidden(shares, _units(len(field_of), field_of, novelty), novelty, seed)
-
-
-def _draw_hidden(
-    shares: Sequence[float], unit_of: NDArray[np.integer], novelty: Novelty, seed: int
-) -> list[Draw]:
-    rng, every = np.random.default_rng([seed, 3]), np.arange(len(unit_of))
-    hidden = [(share, _hide(unit_of, share, novelty, rng)) for share in shares]
+    rng, every = np.random.default_rng([seed, 3]), np.arange(len(field_of))
+    hidden = [(share, hide_features(field_of, share, novelty, rng)) for share in shares]
     return [
         Draw(share, np.setdiff1d(every, new), new)
         for share, new in hidden
@@ -294,9 +215,8 @@ def judge(
     candidates: Mapping[str, Candidate],
     *,
     plain: Floats | None = None,
-    guard: float = GUARD,
 ) -> Decision:
-    """Choose between candidates by what they do in some views; what `probe` does with its own.
+    """Choose between candidates by what they do for features that are hidden from a model.
 
     Parameters
     ----------
@@ -304,8 +224,11 @@ def judge(
         Views of the same validation rows, and the share of features that each hides.
     y
         The rows' labels.
-    candidates, plain, guard
-        See `probe`.
+    candidates
+        Ways to use new features, by name; "none" is always there.
+    plain
+        (N, C) what a model predicts for the rows with nothing hidden, to measure its slope; None:
+        the slope of the views.
     """
     if NONE in candidates:
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
@@ -334,11 +257,11 @@ def judge(
     accepted = tuple(
         name
         for name, (gain, error) in gains.items()
-        if gain > guard * error and strengths[name] > 0
+        if gain > GUARD * error and strengths[name] > 0
         if _gains_at_every(sizes, measured[name][2])
     )
     if not accepted:
-        reason = f"no candidate gains more than {guard:g} standard errors at every hidden share"
+        reason = f"no candidate gains more than {GUARD:g} standard errors at every hidden share"
         return Decision(NONE, reason, gains, draws, (), strengths)
     chosen = max(accepted, key=lambda name: gains[name][0])
     slope = measured[chosen][0]
@@ -465,28 +388,17 @@ def hide_features(
     field_of
         (D,) the field of each feature.
     share, novelty
-        How much is hidden, and what: see `probe`.
+        How much is hidden, and what: see `draw_hidden`.
 
     Examples
     --------
     >>> hide_features(np.array([0, 0, 1, 1]), 0.5, "columns", np.random.default_rng(0))
     array([2, 3])
     """
-    return _hide(_units(len(field_of), field_of, novelty), share, novelty, rng)
-
-
-def _units(
-    n_features: int, field_of: NDArray[np.integer] | None, novelty: Novelty
-) -> NDArray[np.integer]:
     if novelty not in get_args(Novelty):
         raise InputError(f"novelty={novelty!r} is unknown: choose one of {get_args(Novelty)}.")
-    if novelty == "values":
-        return np.arange(n_features)
-    if field_of is None:
-        raise InputError(f"novelty={novelty!r} needs field_of, the field of each feature.")
-    if len(field_of) != n_features:
-        raise InputError(f"field_of has {len(field_of)} entries for {n_features} features.")
-    return np.asarray(field_of)
+    units = np.arange(len(field_of)) if novelty == "values" else field_of
+    return _hide(units, share, novelty, rng)
 
 
 def _hide(
@@ -504,12 +416,3 @@ def _hide(
         n_single = min(round(part * len(unit_of)), len(left) - 1)
         hidden[rng.choice(left, n_single, replace=False)] = True
     return np.flatnonzero(hidden)
-
-
-def _check_rows(rows: tuple[MultiHot, ArrayLike]) -> tuple[MultiHot, NDArray[Any]]:
-    X, y = rows[0], np.asarray(rows[1])
-    if X.n_rows != len(y):
-        raise InputError(f"{X.n_rows} rows but {len(y)} labels: give one label for each row.")
-    if not X.n_rows:
-        raise InputError("a probe needs training and validation rows, and there are none.")
-    return X, y

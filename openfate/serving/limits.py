@@ -239,11 +239,6 @@ class Clients:
         }
         self._brought: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
-    @property
-    def are_named(self) -> bool:
-        """Whether a token is asked for."""
-        return bool(self._tokens)
-
     @classmethod
     def from_file(cls, path: Path) -> Clients:
         """Read a JSON file: {"shop": {"token": "...", "scopes": ["predict", "observe"]}}."""
@@ -286,11 +281,11 @@ class Clients:
             )
         return found[0]
 
-    def count_new(self, client: str, n_new: int, most: int, now: float | None = None) -> None:
+    def count_new(self, client: str, n_new: int, most: int) -> None:
         """Count new features that a client brings; refuse more than so many a minute."""
         if not n_new:
             return
-        now = time.monotonic() if now is None else now
+        now = time.monotonic()
         began, brought = self._brought.pop(client, (now, 0))
         if now - began >= 60:
             began, brought = now, 0

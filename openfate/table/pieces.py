@@ -29,7 +29,6 @@ def batches_of(
     load: Callable[[int], Batch],
     batch_rows: int,
     seed: int | None = None,
-    skip_batches: int = 0,
 ) -> Iterator[Batch]:
     """Iterate over the rows of numbered pieces in batches of equal size but for the last.
 
@@ -43,8 +42,6 @@ def batches_of(
         B.
     seed
         None keeps the order; a seed mixes the pieces and the rows inside each.
-    skip_batches
-        Leave out the first batches; the others are what they would be.
 
     Examples
     --------
@@ -52,32 +49,25 @@ def batches_of(
     >>> pieces = [(rows[:6], rows[:6, 0] / 10), (rows[6:], rows[6:, 0] / 10)]
     >>> [ids.ravel().tolist() for ids, _ in batches_of([6, 4], pieces.__getitem__, 4)]
     [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    >>> [len(y) for _, y in batches_of([6, 4], pieces.__getitem__, 4, seed=1, skip_batches=1)]
-    [4, 2]
     """
-    size, skipped = index(batch_rows), index(skip_batches)
-    if size < 1 or skipped < 0:
-        raise InputError(
-            f"batch_rows={batch_rows}, skip_batches={skip_batches}: give 1 or more, 0 or more."
-        )
+    size = index(batch_rows)
+    if size < 1:
+        raise InputError(f"batch_rows={batch_rows}: give 1 or more.")
     seed = None if seed is None else checked_seed(seed)
 
     def batches() -> Iterator[Batch]:
         numbers = np.arange(len(sizes))
         if seed is not None:
             numbers = np.random.default_rng([seed, 0]).permutation(len(sizes))
-        n_skipped = skipped * size
         left: list[Batch] = []  # what does not fill a batch yet
         for number in numbers.tolist():
-            if n_skipped >= sizes[number]:
-                n_skipped -= sizes[number]
+            if not sizes[number]:
                 continue
             ids, y = load(number)
             if seed is not None:
                 order = np.random.default_rng([seed, 1, number]).permutation(len(y))
                 ids, y = ids[order], y[order]
-            left.append((ids[n_skipped:], y[n_skipped:]))
-            n_skipped = 0
+            left.append((ids, y))
             n_left = sum(len(labels) for _, labels in left)
             if n_left < size:
                 continue

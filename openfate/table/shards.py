@@ -132,7 +132,6 @@ run `openfate prepare`.
         batch_rows: int = 100_000,
         *,
         seed: int | None = None,
-        skip_batches: int = 0,
     ) -> Iterator[Batch]:
         """Iterate over a part, the next batches being read by a thread meanwhile.
 
@@ -145,8 +144,6 @@ run `openfate prepare`.
         seed
             None keeps the order of the rows.  A seed mixes the shards and the rows inside each;
             give another for each epoch.
-        skip_batches
-            Leave out the first batches, as after a kill; the others are what they would be.
 
         Yields
         ------
@@ -160,7 +157,7 @@ run `openfate prepare`.
         """
         shards = self.shards(part)
         sizes = [shard.rows for shard in shards]
-        batches = batches_of(sizes, lambda n: self._load(shards[n]), batch_rows, seed, skip_batches)
+        batches = batches_of(sizes, lambda n: self._load(shards[n]), batch_rows, seed)
         return read_ahead(batches)
 
     def read(self, part: str) -> Batch:

@@ -240,23 +240,19 @@ class SyntheticStream:
         batch_rows: int = 100_000,
         *,
         seed: int | None = None,
-        skip_batches: int = 0,
     ) -> Iterator[Batch]:
         """Iterate over a part as (ids, y), as `PreparedData.batches` does.
 
         Parameters
         ----------
-        part, batch_rows, seed, skip_batches
-            As `PreparedData.batches` takes them, with blocks for its shards; blocks of skipped
-            batches are not drawn.
+        part, batch_rows, seed
+            As `PreparedData.batches` takes them, with blocks for its shards.
 
         Examples
         --------
         >>> stream = SyntheticStream(1000, [5, 300], n_features=900)
         >>> [len(y) for _, y in stream.batches("train", 60)]
         [60, 40]
-        >>> [len(y) for _, y in stream.batches("train", 60, seed=1, skip_batches=1)]
-        [40]
         """
         rows = self.rows_of(part)
         first = rows.start // BLOCK_ROWS
@@ -268,7 +264,7 @@ class SyntheticStream:
             return block.ids[inside], block.y[inside]
 
         sizes = [inside.stop - inside.start for inside in insides]
-        return batches_of(sizes, load, batch_rows, seed, skip_batches)
+        return batches_of(sizes, load, batch_rows, seed)
 
     # ---- the known answer ------------------------------------------------------------------
 

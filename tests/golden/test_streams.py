@@ -19,7 +19,7 @@ import torch
 from frozen import differences
 
 from openfate.estimators.networks import make_model
-from openfate.estimators.target import read_classes
+from openfate.estimators.target import join_classes
 from openfate.estimators.target import split_rows as spare_rows
 from openfate.graph import Bipartite
 from openfate.models import DCN, FATE, GCN, MLP, DeepFM, GraphSAGE, WideDeep
@@ -75,7 +75,7 @@ def _parts(graph: Bipartite) -> list[Any]:
 
 
 def parts_of_rows() -> Any:
-    return whole(*spare_rows(read_classes(np.arange(80) % 3, 80), 0.2, 5))
+    return whole(*spare_rows(join_classes([np.arange(80) % 3]), 0.2, 5))
 
 
 def hidden(novelty: str) -> Any:

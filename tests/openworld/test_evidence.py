@@ -73,7 +73,7 @@ def test_any_sequence_of_changes_equals_recomputation_from_scratch(steps, task):
             history.append((batch, 1.0))
         elif what == "remove" and history:
             gone, weight = history.pop(seed % len(history))
-            state.remove(*gone, weight=weight)
+            state.add(*gone, weight=-weight)
         elif what == "decay":
             state.decay(0.5 + seed / 100)
             history = [(b, w * (0.5 + seed / 100)) for b, w in history]
@@ -257,7 +257,7 @@ def test_leaving_the_own_vote_out_equals_a_state_without_the_row():
     state = Evidence(3).add(X, P0)
     together = score(state, X, P0, Pooling(), own=True)
     for i in range(7):
-        others = state.copy().remove(X.select_rows([i]), P0[[i]])
+        others = state.copy().add(X.select_rows([i]), P0[[i]], weight=-1)
         others.mean = state.mean  # pi is of all rows
         alone = score(others, X.select_rows([i]), P0[[i]], Pooling())
         np.testing.assert_allclose(alone, together[[i]])

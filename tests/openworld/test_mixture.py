@@ -13,7 +13,7 @@ from naive_mixture import weigh_rows
 
 from openfate.errors import InputError
 from openfate.openworld import EXPERTS, Labelled, Mixture, to_predictions
-from openfate.openworld.mixture import _PRIOR, _SHARE
+from openfate.openworld.mixture import _PRIOR, _PRIOR_OF_IGNORING, _SHARE
 from openfate.table import MultiHot
 
 TASKS = ("binary", "multiclass", "multilabel", "regression")
@@ -110,7 +110,7 @@ def test_the_loss_is_never_above_that_of_ignoring_by_more_than_the_prior_says(ta
         rows, again = stream(seed, task, what)
         mixture = learn(make(task, trusts), rows, again)
         above = mixture.loss - mixture.loss_of_ignoring
-        allowed = price(mixture) * math.log(1 / mixture.prior_of_ignoring)
+        allowed = price(mixture) * math.log(1 / _PRIOR_OF_IGNORING[mixture.trusts_evidence])
         assert mixture.loss.shape == ((2,) if task == "multilabel" else (1,))
         assert np.all(above <= allowed + 1e-6)
         if what == "told":
@@ -139,7 +139,7 @@ def test_the_bound_holds_for_what_is_served_row_by_row(seed, task, what, trusts)
         ignored = ignored + row.weight * row_loss(row.P0, row.y, task)
         if mixture.learn(row, late):
             mixture.solve()
-    allowed = price(mixture) * math.log(1 / mixture.prior_of_ignoring)
+    allowed = price(mixture) * math.log(1 / _PRIOR_OF_IGNORING[mixture.trusts_evidence])
     # Before the first label a mixture that trusts evidence serves that alone.
     first = 14 * price(mixture) if trusts else 0.0
     # Beyond the range of training numbers are served as they are: the bound is of clipped ones.
@@ -188,7 +188,11 @@ def test_weights_agree_with_their_slow_twin(task, trusts):
                 return sum(w * p for w, p in zip(weights, likelihood[i], strict=True))
 
             weights, ignoring, loss, loss_of_ignoring = weigh_rows(
-                likelihood, rest_of, _PRIOR[trusts], mixture.prior_of_ignoring, _SHARE
+                likelihood,
+                rest_of,
+                _PRIOR[trusts],
+                _PRIOR_OF_IGNORING[mixture.trusts_evidence],
+                _SHARE,
             )
             np.testing.assert_allclose(mixture.weights[gate], weights, rtol=1e-8)
             odds = math.log(ignoring) - math.log1p(-ignoring) if ignoring < 1 else np.inf

@@ -67,7 +67,7 @@ def test_merged_decayed_and_taken_back(seed, cut):
     first, second = (observed([rows], X, P0, who) for rows in np.split(np.arange(60), [cut]))
     assert np.allclose(first.copy().merge(second).total, whole.total, rtol=0, atol=1e-12)
     later = np.arange(cut, 60)
-    less = whole.copy().remove(X.select_rows(later), P0[later], voter=who[later])
+    less = whole.copy().add(X.select_rows(later), P0[later], weight=-1, voter=who[later])
     assert np.allclose(less.count, first.count, rtol=0, atol=1e-12)
     half = whole.copy().decay(0.5)
     assert (half.count <= whole.count + 1e-12).all()

@@ -48,16 +48,6 @@ def test_a_seed_mixes_the_rows_and_another_mixes_them_otherwise(data):
     assert sorted(mixed.tolist()) == sorted(plain.tolist())
 
 
-@pytest.mark.parametrize("seed", [None, 5])
-@pytest.mark.parametrize("skipped", [0, 1, 3, 9, 10, 11])
-def test_skipped_batches_leave_the_others_as_they_were(data, seed, skipped):
-    whole = list(data.batches("train", 10, seed=seed))
-    rest = list(data.batches("train", 10, seed=seed, skip_batches=skipped))
-    assert len(rest) == max(0, 10 - skipped)
-    for (a, b), (c, d) in zip(whole[skipped:], rest, strict=True):
-        assert np.array_equal(a, c) and np.array_equal(b, d)
-
-
 def test_the_field_of_each_feature_is_that_of_the_vocabulary(data):
     table = data.vocabulary().unique(["field", "id"]).sort("id").collect()
     assert table["id"].to_list() == list(range(data.n_features))
@@ -104,7 +94,7 @@ def test_unknown_parts_and_sizes_are_named(data):
     assert str(error.value) == (
         "unknown part 'test' (parts: train, validation, T1, T2, T3, T4, T5, T6, T7, T8)."
     )
-    with pytest.raises(InputError, match="batch_rows=0, skip_batches=0: give 1 or more"):
+    with pytest.raises(InputError, match="batch_rows=0: give 1 or more"):
         data.batches("train", 0)
 
 
