@@ -44,7 +44,7 @@ def read_regular(path: Path, most: int) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise DataFileError(f"{path}: has {size} bytes, more than {most}.")
+            raise DataFileError(f"{path}: has {size} bytes; at most {most} are read.")
         return file.read(most)
 
 

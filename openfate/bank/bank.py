@@ -1323,7 +1323,9 @@ class FeatureBank:
         """Go back to the state of a copy that was made earlier."""
         own, other = ((b.task, b.classes, b.n_observed) for b in (self, earlier))
         if own != other:
-            raise InputError("this is no copy of the bank: it has other classes or features.")
+            raise InputError(
+                "this is no copy of the bank: it has other classes or features; give a copy of it."
+            )
         with self.lock:
             self._state = earlier._state
 
@@ -1436,7 +1438,9 @@ def _read_bounds(most: int | Mapping[str, int] | None) -> dict[str, int]:
         return {} if most is None else {"*": check_integer("max_new_features", most, 0)}
     for name in most:
         if not isinstance(name, str):
-            raise InputError(f"max_new_features: the key {name!r} is not a field's name.")
+            raise InputError(
+                f"max_new_features: the key {name!r} is not a field's name; give text."
+            )
     return {n: check_integer(f"max_new_features[{n!r}]", m, 0) for n, m in most.items()}
 
 

@@ -311,7 +311,7 @@ def revive(name: str, content: bytes, classes: list[Any], trusted: bool = False)
         Where the format is unknown, its package is not there, or it does not stand the checks.
     """
     if name != "skops" and name not in _BOOSTERS:
-        raise DataFileError(f"a wrapped model of the format {name!r} is not known.")
+        raise DataFileError(f"a wrapped model of the format {name!r} is unknown; upgrade OpenFATE.")
     try:
         if name != "skops":
             return _Revived(name, content, classes, trusted)

@@ -57,7 +57,9 @@ def evaluate(
             dropped.append(without)
             truth.append(y)
     if not sum(map(len, truth)):
-        raise InputError(f"{rows}: no row has a target that the model knows.")
+        raise InputError(
+            f"{rows}: no row has a target that the model knows; name the column by --target."
+        )
     assert later.labels is not None
     y = np.concatenate(truth)
     result = {

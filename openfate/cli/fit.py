@@ -198,7 +198,7 @@ def _class_weight(given: str | Mapping[str, float] | None, rows: _TrainingRows) 
     for name in given:
         if name not in classes:
             known = ", ".join(list(classes)[:20])
-            raise InputError(f"--class-weight {name}: there is no such class (classes: {known}).")
+            raise InputError(f"--class-weight {name}: there is no such class; choose from {known}.")
     return {classes[name]: weight for name, weight in given.items()}
 
 
@@ -250,9 +250,13 @@ class _TrainingRows:
                     cells += self._convert(found.filter(kept))
                 yield pl.DataFrame(cells).select(wanted)
         if not n_found:
-            raise InputError(f"--where {self._where}: no row of {self._file.path} is so.")
+            raise InputError(
+                f"--where {self._where}: no row of {self._file.path} is so; ask for others."
+            )
         if not n_kept:
-            raise InputError(f"--target {', '.join(self.label_names)}: it is missing in every row.")
+            raise InputError(
+                f"--target {', '.join(self.label_names)}: it is missing in every row; name another."
+            )
         self.n_unlabelled = n_found - n_kept
 
     def _convert(self, found: pl.DataFrame) -> list[pl.Series]:

@@ -166,5 +166,7 @@ def _mapping(flag: str, texts: list[str], item: Any, words: bool, of_all: Any) -
             read = item if equals else of_all
             found[name.strip() if equals else "*"] = read(word.strip())
         except ValueError:
-            raise InputError(f"{flag} {part}: not {_NUMBERS[item][0]}.") from None
+            raise InputError(
+                f"{flag} {part}: {word.strip()!r} is not {_NUMBERS[item][0]}; give one."
+            ) from None
     return found["*"] if parts == plain and plain else found

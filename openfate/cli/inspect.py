@@ -56,7 +56,7 @@ def _read_feature(text: str, bank: FeatureBank) -> tuple[str, str | float | None
         return name, float(value)
     except ValueError:
         raise InputError(
-            f"--feature {text}: {name!r} is numeric, and {value!r} is no number."
+            f"--feature {text}: {name!r} is numeric, and {value!r} is no number; give one."
         ) from None
 
 

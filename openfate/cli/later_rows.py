@@ -101,7 +101,9 @@ class LaterRows:
         unused = {*self.bank.exclude, *self.exclude, *self._label_columns} - {self.bank.source}
         self.columns = [name for name in self.file.types if name not in unused]
         if not self.columns:
-            raise InputError(f"{self.path}: it has no column that the model may use.")
+            raise InputError(
+                f"{self.path}: it has no column that the model may use; exclude fewer."
+            )
         if not any(name in schema for name in self.columns):
             warnings.warn(f"{self.path}: it has none of the model's columns.", stacklevel=2)
         self.new_columns = [
@@ -145,7 +147,7 @@ class LaterRows:
             if len(batch):
                 yield batch
         if not n_found:
-            raise InputError(f"--where {self.where}: no row of {self.path} is so.")
+            raise InputError(f"--where {self.where}: no row of {self.path} is so; ask for others.")
 
     def overrides(self) -> Schema:
         """What the file's new columns are, from the whole file.

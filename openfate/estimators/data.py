@@ -164,7 +164,7 @@ def read_rows(
             times.append(time_numbers(read_table(batch).columns[time], time))
         first += len(batch)
     if not first:
-        raise InputError("there are no rows: a minimum of 1 row is required.")
+        raise InputError("there are no rows: a minimum of 1 row is required, give some.")
     others = tuple(name for name in rows.types if name not in names)
     if not others:
         raise InputError("the rows have no column beside the target: give one to learn from.")

@@ -275,7 +275,9 @@ class FATEEstimator(BankEstimator):
     ) -> tuple[Network, Usage | None, Decision | None]:
         """Train the networks, and choose how they will use new features."""
         if not rows.X.n_features:
-            raise InputError("the table has no column with a value to learn from.")
+            raise InputError(
+                "the table has no column with a value to learn from: give one, or exclude fewer."
+            )
         p, field_of = self._parameters(rows.target.task), encoder.field_of
         training, spared = rows.select(parts[0]), rows.select(parts[1])
         validation = spared if spared.X.n_rows else None

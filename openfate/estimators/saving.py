@@ -69,4 +69,7 @@ def load(path: str | Path, *, trusted: bool = False) -> Any:
     try:
         return kind._from_bank(bank)
     except (AssertionError, KeyError, TypeError, ValueError) as error:
-        raise DataFileError(f"{path}: meta.json does not describe a model ({error!r}).") from None
+        raise DataFileError(
+            f"{path}: meta.json does not describe a model ({error!r}); restore a copy of the "
+            "bundle."
+        ) from None

@@ -132,7 +132,8 @@ class FATE(nn.Module):
         n_new = graph.n_features - len(self.W)
         if n_new < 0:
             raise InputError(
-                f"the graph has {graph.n_features} features, fewer than the model's {len(self.W)}."
+                f"the graph has {graph.n_features} features, fewer than the model's "
+                f"{len(self.W)}: widen its rows."
             )
         if field_of is not None and len(field_of) != graph.n_features:
             raise InputError(

@@ -268,9 +268,13 @@ class Evidence:
                 f"into that of a {self.task} task with {self.n_outputs}: merge like with like."
             )
         if len(other.boxes) != len(self.boxes):
-            raise InputError("evidence with and without training rows cannot be merged.")
+            raise InputError(
+                "evidence with and without training rows cannot be merged: merge like with like."
+            )
         if (other.sources is None) != (self.sources is None):
-            raise InputError("evidence with and without sources cannot be merged.")
+            raise InputError(
+                "evidence with and without sources cannot be merged: merge like with like."
+            )
         if self.sources is None or other.sources is None:
             every = np.arange(other.n_features) if ids is None else ids
             self._sums, sums, places = self._sums.open(every, int(every.max(initial=-1)) + 1)

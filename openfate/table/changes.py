@@ -84,7 +84,9 @@ class Policies:
                 continue
             for field, word in policy.items():
                 if not isinstance(field, str):
-                    raise InputError(f"{situation}: the key {field!r} is not a field's name.")
+                    raise InputError(
+                        f"{situation}: the key {field!r} is not a field's name; give text."
+                    )
                 check_choice(f"{situation}[{field!r}]", word, words)
             object.__setattr__(self, situation, dict(policy))
 

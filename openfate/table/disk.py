@@ -297,7 +297,10 @@ class DiskRows(MultiHot):
     def below(self, n_features: int) -> MultiHot:
         """The same rows with their first features alone."""
         if n_features > self.n_features:
-            raise InputError(f"{self.n_features} features are no more than {n_features}.")
+            raise InputError(
+                f"{self.n_features} features are no more than {n_features}; load the rows and "
+                "widen them."
+            )
         return self._with(n_features, self.rows)
 
     def widen(self, n_features: int) -> MultiHot:

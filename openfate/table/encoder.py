@@ -647,7 +647,9 @@ class Encoder:
         ('age', (9.0, 10.0))
         """
         if not 0 <= feature < self.n_features:
-            raise InputError(f"feature id {feature} is outside 0..{self.n_features - 1}.")
+            raise InputError(
+                f"feature id {feature} is outside 0..{self.n_features - 1}; give one of these."
+            )
         name = self.schema.fields[int(self.field_at[np.array([feature])][0])].name
         key = self._codecs[name].vocabulary.key_of(feature)
         return name, None if key is None else self._codecs[name].kind.decode(key)

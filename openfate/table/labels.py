@@ -46,7 +46,8 @@ def read_labels(y: Any, n_rows: int) -> NDArray[Any]:
     if array.ndim == 0 or len(array) != n_rows:
         raise InputError(
             f"X has {n_rows} rows and y {len(array) if array.ndim else 'one value'}: "
-            "Found input variables with inconsistent numbers of samples."
+            "Found input variables with inconsistent numbers of samples; give one label for each "
+            "row."
         )
     if np.issubdtype(array.dtype, np.complexfloating):
         raise InputError("Complex data not supported: the target is complex.")

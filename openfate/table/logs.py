@@ -241,7 +241,9 @@ def _open_csv(
             raise InputError(f"{paths[0]} has no column {name!r}; it has {_some(columns)}.")
     fields = tuple(name for name in columns if name not in {target, time, *drop})
     if not fields:
-        raise InputError(f"{paths[0]}: no column is left to be a field; columns: {_some(columns)}.")
+        raise InputError(
+            f"{paths[0]}: no column is left to be a field of {_some(columns)}; drop fewer."
+        )
     meaning: dict[str, Meaning] = dict.fromkeys([name for name in log if name in fields], "log")
     return Log(files, target, fields, time, False, meaning)
 
@@ -250,13 +252,15 @@ def _find_files(raw: Path, format: Format) -> list[Path]:
     if raw.is_file():
         return [raw]
     if not raw.is_dir():
-        raise DataFileError(f"{raw}: no such file or folder.")
+        raise DataFileError(f"{raw}: no such file or folder; check the path.")
     wanted = _SUFFIXES[format]
     inside = sorted(path for path in raw.iterdir() if path.is_file())
     files = [p for p in inside if suffix_of(p) in wanted and not p.name.startswith(".")]
     if not files:
         some = ", ".join(f"*{suffix}" for suffix in wanted)
-        raise DataFileError(f"{raw}: holds no file of {some} (or .gz of them).")
+        raise DataFileError(
+            f"{raw}: holds no file of {some} (or .gz of them); give a folder that does."
+        )
     return files
 
 

@@ -72,7 +72,7 @@ class MultiHot(ComputesOnce):
         if self.row_ptr[0] != 0 or self.row_ptr[-1] != len(self.ids):
             raise InputError(f"row_ptr must run from 0 to {len(self.ids)} (the number of ids).")
         if np.any(np.diff(self.row_ptr) < 0):
-            raise InputError("row_ptr must not decrease.")
+            raise InputError("row_ptr must not decrease: give where rows begin, in order.")
         if len(self.ids) and not (0 <= self.ids.min() and self.ids.max() < self.n_features):
             raise _outside("feature id", self.ids, self.n_features)
         if self.values is not None:
@@ -272,7 +272,9 @@ class MultiHot(ComputesOnce):
         [0, 1, 2, 2]
         """
         if n_features > self.n_features:
-            raise InputError(f"{self.n_features} features are no more than {n_features}.")
+            raise InputError(
+                f"{self.n_features} features are no more than {n_features}; widen the rows instead."
+            )
         kept = self.ids < n_features
         if kept.all():
             return MultiHot(self.row_ptr, self.ids, n_features, self.values)
@@ -309,7 +311,10 @@ class MultiHot(ComputesOnce):
     def widen(self, n_features: int) -> MultiHot:
         """Put the same rows in a larger feature space."""
         if n_features < self.n_features:
-            raise InputError(f"cannot widen {self.n_features} features to {n_features}.")
+            raise InputError(
+                f"cannot widen {self.n_features} features to {n_features}; `below` gives the "
+                "first ones."
+            )
         return MultiHot(self.row_ptr, self.ids, n_features, self.values)
 
     @staticmethod
@@ -382,7 +387,7 @@ def _check(what: str, values: ArrayLike, n: int) -> IntArray:
 
 def _outside(what: str, values: IntArray, n: int) -> InputError:
     worst = int(values.max() if values.max() >= n else values.min())
-    return InputError(f"{what} {worst} is outside 0..{n - 1}.")
+    return InputError(f"{what} {worst} is outside 0..{n - 1}; give one of these.")
 
 
 def _as_values(values: ArrayLike | None, shape: tuple[int, ...]) -> Values | None:

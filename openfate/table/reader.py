@@ -403,7 +403,9 @@ def find_paths(path: Paths, any_suffix: bool = False) -> list[Path]:
     if parquet and text:
         raise DataFileError(f"{path}: the folder holds both Parquet and text; keep one kind.")
     if not parquet and not text:
-        raise DataFileError(f"{path}: the folder holds no .csv, .tsv or .parquet file.")
+        raise DataFileError(
+            f"{path}: the folder holds no .csv, .tsv or .parquet file; give one that does."
+        )
     return parquet or text
 
 
@@ -443,7 +445,7 @@ class ParquetFile:
             self.types: dict[str, pl.DataType] = dict(self._scan.collect_schema())
             self.n_rows = int(self._scan.select(pl.len()).collect().item())
         if not self.n_rows and not may_be_empty:
-            raise DataFileError(f"{path}: the file has columns but no rows.")
+            raise DataFileError(f"{path}: the file has columns but no rows; give one with rows.")
         self.columns = tuple(self.types)
 
     def frames(self, columns: Sequence[str], size: int) -> Iterator[pl.DataFrame]:
@@ -583,7 +585,9 @@ class RowFile:
             for name, dtype in own.items():
                 found[name] = self._join(name, found[name], dtype, file)
         if not n_rows:
-            raise DataFileError(f"{self.path}: the file has a first line but no rows.")
+            raise DataFileError(
+                f"{self.path}: the file has a first line but no rows; give one with rows."
+            )
         if isinstance(self._files[0], ParquetFile):
             return found, n_rows
         known = {name: self._known.get(name, pl.Null()) for name in found}

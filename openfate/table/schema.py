@@ -57,7 +57,9 @@ class Schema(ComputesOnce):
         seen: set[str] = set()
         for field in checked:
             if not isinstance(field, Field):
-                raise InputError(f"a schema is made of Field objects, not {field!r}.")
+                raise InputError(
+                    f"a schema is made of Field objects, not {field!r}; give Field(name, kind)."
+                )
             if field.name in seen:
                 raise InputError(f"field {field.name!r} appears twice; names must be unique.")
             seen.add(field.name)
@@ -158,7 +160,9 @@ class Schema(ComputesOnce):
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"the schema is not JSON: {error}.") from None
+            raise InputError(
+                f"the schema is not JSON ({error}); give what `to_json` wrote."
+            ) from None
         if not isinstance(data, dict) or not isinstance(data.get("fields"), list):
             raise InputError('the schema must be a JSON object with a list "fields".')
         return cls(_from_dict(entry) for entry in data["fields"])

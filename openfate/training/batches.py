@@ -213,7 +213,10 @@ def _check_shapes(ids: Array, y: Array) -> None:
             "give integers (rows, fields)."
         )
     if tuple(y.shape) != (len(ids),):
-        raise InputError(f"a batch of {len(ids)} rows has labels of the shape {tuple(y.shape)}.")
+        raise InputError(
+            f"a batch of {len(ids)} rows has labels of the shape {tuple(y.shape)}; give one for "
+            "each row."
+        )
     if _kind(y) not in "biuf":
         raise InputError(f"a batch's labels have the type {y.dtype}: give numbers 0 and 1.")
 
@@ -238,7 +241,7 @@ def _check_width(ids: Array) -> None:
     if wide is None or not len(ids) or ids.view(wide).max() < 2**31:
         return
     check_ids(int(ids.min()))
-    raise InputError(f"feature id {int(ids.max())}: ids go up to 2^31 - 1.")
+    raise InputError(f"feature id {int(ids.max())}: ids go up to 2^31 - 1; number from 0 on.")
 
 
 def check_labels(y: Array) -> None:

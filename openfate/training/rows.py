@@ -55,7 +55,7 @@ def check_rows(
             f"{name}: {X.n_rows} rows but {len(target)} labels; give one label for each row."
         )
     if X.n_rows == 0:
-        raise InputError(f"there are no {name} rows.")
+        raise InputError(f"there are no {name} rows; give one or more.")
     weights = None if weight is None else _check_weight(name, np.asarray(weight), X.n_rows)
     n_outputs = model.backbone.n_outputs
     if loss == "log_loss":
@@ -77,7 +77,9 @@ def check_fields(model: FATE, field_of: NDArray[np.integer] | None) -> Tensor | 
             )
         return None
     if len(field_of) != n_features:
-        raise InputError(f"field_of has {len(field_of)} entries for {n_features} features.")
+        raise InputError(
+            f"field_of has {len(field_of)} entries for {n_features} features; give one for each."
+        )
     if np.min(field_of, initial=0) < 0:
         raise InputError(f"field_of has {np.min(field_of)}: fields are numbered from 0.")
     return torch.tensor(np.asarray(field_of, np.int64))
@@ -155,7 +157,9 @@ def _check_weight(name: str, weight: NDArray[Any], n_rows: int) -> NDArray[np.fl
             "weights must be finite and not negative."
         )
     if not weight.any():
-        raise InputError(f"every {name} sample_weight is zero: nothing is left to learn from.")
+        raise InputError(
+            f"every {name} sample_weight is zero: nothing is left to learn from; give one above 0."
+        )
     if weight.min() == weight.max():
         return None
     # WHY: only ratios matter; sums of very large or small weights would leave float32.

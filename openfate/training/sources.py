@@ -128,7 +128,9 @@ class TableSource:
             return None
         net, n_features = self.model.backbone, len(self.model.W)
         if not isinstance(net, Members) or not self.in_bags:
-            raise InputError("shown is of `Members` in mini-batches, without an extrapolator.")
+            raise InputError(
+                "shown is of `Members` in mini-batches, without an extrapolator; leave it out."
+            )
         if shown.shape != (n_features, net.n_members):
             raise InputError(
                 f"shown has the shape {shown.shape}: give {n_features} features x "
@@ -347,7 +349,10 @@ class StreamSource:
                 )
         settings.check_stream()
         if model.backbone.n_outputs != 1:
-            raise InputError(f"clicks need one output, the model has {model.backbone.n_outputs}.")
+            raise InputError(
+                f"clicks need one output, the model has {model.backbone.n_outputs}; make one "
+                "with n_outputs=1."
+            )
         self.model, self.batches, self.settings = model.to(device), batches, settings
         self.seed, self.later = seed, validation
         self.untrained: NDArray[np.intp] = np.empty(0, np.intp)  # nobody counts them

@@ -165,7 +165,9 @@ def _download(url: str, into: IO[bytes], on_progress: Progress | None) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         reason = _one_line(error.reason).removesuffix(".")
-        raise DataFileError(f"{url}: the server answers {error.code} {reason}.") from None
+        raise DataFileError(
+            f"{url}: the server answers {error.code} {reason}; try again, or give another --url."
+        ) from None
     except InputError:  # WHY: it is a ValueError
         raise
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -190,7 +190,9 @@ class SyntheticStream:
         (1000, 2)
         """
         if not 0 <= number < self.n_blocks:
-            raise InputError(f"block {number} is outside 0..{self.n_blocks - 1}.")
+            raise InputError(
+                f"block {number} is outside 0..{self.n_blocks - 1}; choose one of these."
+            )
         first = number * BLOCK_ROWS
         rows = np.arange(first, min(first + BLOCK_ROWS, self.n_rows))
         # WHY: one seed for each block, so that any block can be drawn alone and in any order.

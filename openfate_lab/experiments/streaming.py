@@ -74,7 +74,7 @@ class Stream:
 
     def __init__(self, dataset: Dataset, base: str, delay: float, min_rows: int) -> None:
         if dataset.time is None:
-            raise InputError(f"{dataset.name} has no times: it cannot stream.")
+            raise InputError(f"{dataset.name} has no times: it cannot stream; choose a log.")
         self.dataset, self.base, self.delay, self.time = dataset, base, delay, dataset.time
         n = dataset.X.n_rows
         self.n_train, self.start, self.chunk = n // 10, n // 5, max(1, n // N_CHUNKS)

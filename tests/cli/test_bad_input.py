@@ -154,7 +154,7 @@ def test_predict_refuses_bad_flags_in_one_line(
 def test_rows_without_a_column_of_use_are_refused(fitted, tmp_path, refused):
     (tmp_path / "rows.csv").write_text("id,rich\n1,true\n")
     line = refused("predict", fitted, tmp_path / "rows.csv", "--out", tmp_path / "p.csv")
-    assert "rows.csv: it has no column that the model may use." in line
+    assert "rows.csv: it has no column that the model may use; exclude fewer." in line
 
 
 def test_predictions_may_not_be_written_into_the_bundle(tables, fitted, refused):

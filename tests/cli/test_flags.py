@@ -140,7 +140,7 @@ def test_a_text_is_read_as_what_the_parameter_is(kind, given, value):
         (Literal["a", "b", "c"] | None, "d", "--new-values d: choose a, b or c."),
         (tuple[float, ...], "half", "--new-values half: give numbers with commas between them, "
          "such as 0.3,0.5."),
-        (Mapping[str, int], ["a=x"], "--new-values a=x: not an integer."),
+        (Mapping[str, int], ["a=x"], "--new-values a=x: 'x' is not an integer; give one."),
         (Mapping[str, int], ["a"], "--new-values a: give NAME=WORD, several with commas."),
         (str | Mapping[str, str], ["a,b"], "--new-values a,b: give one word for all others, or "
          "NAME=WORD, several with commas."),

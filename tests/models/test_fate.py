@@ -215,7 +215,7 @@ def test_field_means_of_known_and_unknown_fields():
         ),
         (
             lambda: extrapolate(make(), torch.zeros(2, 5)),
-            "the graph has 5 features, fewer than the model's 6.",
+            "the graph has 5 features, fewer than the model's 6: widen its rows.",
         ),
     ],
 )

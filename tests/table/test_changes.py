@@ -327,7 +327,7 @@ def test_a_mapping_that_is_changed_later_changes_nothing():
         ),
         (
             lambda: Policies(new_values={3: "warn"}),
-            "new_values: the key 3 is not a field's name.",
+            "new_values: the key 3 is not a field's name; give text.",
         ),
         (
             lambda: Policies.from_dict({"new_rows": "warn"}),

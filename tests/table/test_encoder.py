@@ -748,8 +748,8 @@ def test_a_row_with_one_id_for_each_field_takes_the_fixed_width_path():
             lambda aged: aged.fit(pl.DataFrame()),
             "this encoder is fitted; ids never change: call grow_copy, or make another.",
         ),
-        (lambda aged: aged.decode(6), "feature id 6 is outside 0..5."),
-        (lambda aged: aged.decode(-1), "feature id -1 is outside 0..5."),
+        (lambda aged: aged.decode(6), "feature id 6 is outside 0..5; give one of these."),
+        (lambda aged: aged.decode(-1), "feature id -1 is outside 0..5; give one of these."),
         (
             lambda aged: Encoder(SCHEMA).fit(pl.DataFrame({"y": [1], "z": [1]})),
             "field 'job' is not a column of the frame; columns: y, z.",

@@ -189,18 +189,39 @@ def test_widening_adds_empty_columns():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MultiHot.from_rows([[6]], 6), "feature id 6 is outside 0..5."),
-        (lambda: MultiHot.from_rows([[-1]], 6), "feature id -1 is outside 0..5."),
-        (lambda: MultiHot.from_rows([[1]], 6).widen(2), "cannot widen 6 features to 2."),
-        (lambda: MultiHot.from_entries([0], [5], 2, 3), "feature id 5 is outside 0..2."),
-        (lambda: MultiHot.from_entries([1], [-1], 2, 3), "feature id -1 is outside 0..2."),
-        (lambda: MultiHot.from_entries([4], [0], 2, 3), "row 4 is outside 0..1."),
-        (lambda: MultiHot.from_entries([-1], [0], 2, 3), "row -1 is outside 0..1."),
+        (lambda: MultiHot.from_rows([[6]], 6), "feature id 6 is outside 0..5; give one of these."),
+        (
+            lambda: MultiHot.from_rows([[-1]], 6),
+            "feature id -1 is outside 0..5; give one of these.",
+        ),
+        (
+            lambda: MultiHot.from_rows([[1]], 6).widen(2),
+            "cannot widen 6 features to 2; `below` gives the first ones.",
+        ),
+        (
+            lambda: MultiHot.from_entries([0], [5], 2, 3),
+            "feature id 5 is outside 0..2; give one of these.",
+        ),
+        (
+            lambda: MultiHot.from_entries([1], [-1], 2, 3),
+            "feature id -1 is outside 0..2; give one of these.",
+        ),
+        (
+            lambda: MultiHot.from_entries([4], [0], 2, 3),
+            "row 4 is outside 0..1; give one of these.",
+        ),
+        (
+            lambda: MultiHot.from_entries([-1], [0], 2, 3),
+            "row -1 is outside 0..1; give one of these.",
+        ),
         (
             lambda: MultiHot.from_entries([0, 1], [0], 2, 3),
             "row and feature must have the same shape (entries,), not (2,) and (1,).",
         ),
-        (lambda: MultiHot.from_rows([[2**32]], 3), "feature id 4294967296 is outside 0..2."),
+        (
+            lambda: MultiHot.from_rows([[2**32]], 3),
+            "feature id 4294967296 is outside 0..2; give one of these.",
+        ),
         (
             lambda: MultiHot.from_rows([[1.7]], 3),
             "feature ids must be integers, not float64 (the first is 1.7); "
@@ -217,7 +238,7 @@ def test_widening_adds_empty_columns():
         ),
         (
             lambda: MultiHot.from_rows([[1]], 3).select_features([-1]),
-            "feature id -1 is outside 0..2.",
+            "feature id -1 is outside 0..2; give one of these.",
         ),
         (
             lambda: MultiHot.from_rows([[1]], 3).select_features([True]),
@@ -229,7 +250,7 @@ def test_widening_adds_empty_columns():
         ),
         (
             lambda: MultiHot.from_rows([[1], [2]], 3).select_rows([0, 2]),
-            "row 2 is outside 0..1.",
+            "row 2 is outside 0..1; give one of these.",
         ),
         (
             lambda: MultiHot.from_rows([[1], [2]], 3).select_rows([[0]]),
@@ -242,7 +263,7 @@ def test_widening_adds_empty_columns():
         ),
         (
             lambda: MultiHot(np.array([0, 2, 1, 2]), np.array([0, 1], np.int32), 6),
-            "row_ptr must not decrease.",
+            "row_ptr must not decrease: give where rows begin, in order.",
         ),
         (
             lambda: MultiHot(np.array([0, 1]), np.array([0, 1], np.int32), 6),

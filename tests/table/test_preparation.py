@@ -512,12 +512,15 @@ def test_missing_empty_and_unfitting_files_are_named(tmp_path):
     folder.mkdir()
     (folder / "readme.md").write_text("x")
     absent = tmp_path / "absent"
-    assert refuse(DataFileError, absent, out, "criteo") == f"{absent}: no such file or folder."
+    assert (
+        refuse(DataFileError, absent, out, "criteo")
+        == f"{absent}: no such file or folder; check the path."
+    )
     assert refuse(DataFileError, empty, out, "criteo") == (
         f"{empty}: the file is empty; fetch it again."
     )
     assert refuse(DataFileError, folder, out, "criteo") == (
-        f"{folder}: holds no file of *.txt, *.tsv (or .gz of them)."
+        f"{folder}: holds no file of *.txt, *.tsv (or .gz of them); give a folder that does."
     )
     few = write_criteo(tmp_path / "few.txt", 9)[0]
     assert refuse(DataFileError, few, out, "criteo") == (
@@ -549,7 +552,7 @@ def test_columns_that_are_not_there_are_named(tmp_path):
     assert refuse(InputError, path, out, "csv", target="y") == message
     assert refuse(InputError, path, out, "csv", target="click", drop=["y"]) == message
     message = refuse(InputError, path, out, "csv", target="click", drop=["x"])
-    assert message == f"{path}: no column is left to be a field; columns: click, x."
+    assert message == f"{path}: no column is left to be a field of click, x; drop fewer."
     assert not out.exists()
 
 

@@ -289,8 +289,8 @@ def test_infinite_and_missing_numbers_give_no_bounds(write):
          "it starts with a blank line; the first line must name the columns."),
         ("rows.csv", ",a\n0,1\n",
          "column 1 has no name; give it one in the first line."),
-        ("rows.csv", "a,b\n", "the file has a first line but no rows."),
-        ("rows.csv", "a,b", "the file has a first line but no rows."),
+        ("rows.csv", "a,b\n", "the file has a first line but no rows; give one with rows."),
+        ("rows.csv", "a,b", "the file has a first line but no rows; give one with rows."),
         ("rows.csv", "a,b,a\n1,2,3\n", "two columns are called 'a'; rename one in the first line."),
         ("rows.csv", "a;b\n1;2\n",
          "the first line has no ',' but ';'; write the file with ',' between its cells."),
@@ -325,7 +325,7 @@ def test_a_broken_gzip_is_named(tmp_path, content):
 
 def test_a_folder_without_rows_is_named(tmp_path):
     with pytest.raises(
-        DataFileError, match=r"the folder holds no \.csv, \.tsv or \.parquet file\."
+        DataFileError, match=r"the folder holds no \.csv, \.tsv or \.parquet file; give"
     ):
         RowFile(tmp_path).read()
 

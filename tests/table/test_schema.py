@@ -185,20 +185,23 @@ def test_a_schema_knows_its_fields():
             lambda: Schema([Field("a", "numeric"), Field("a", "categorical")]),
             "field 'a' appears twice; names must be unique.",
         ),
-        (lambda: Schema(["a"]), "a schema is made of Field objects, not 'a'."),
+        (
+            lambda: Schema(["a"]),
+            "a schema is made of Field objects, not 'a'; give Field(name, kind).",
+        ),
         (
             lambda: Schema([Field("age", "numeric")])["ages"],
             "the schema has no field 'ages'; did you mean 'age'? (known: age).",
         ),
         (
             lambda: Schema.from_json("{"),
-            "the schema is not JSON: Expecting property name enclosed in double quotes: "
-            "line 1 column 2 (char 1).",
+            "the schema is not JSON (Expecting property name enclosed in double quotes: "
+            "line 1 column 2 (char 1)); give what `to_json` wrote.",
         ),
         (
             lambda: Schema.from_json("[" * 100_000),
-            "the schema is not JSON: maximum recursion depth exceeded while decoding a JSON array "
-            "from a unicode string.",
+            "the schema is not JSON (maximum recursion depth exceeded while decoding a JSON array "
+            "from a unicode string); give what `to_json` wrote.",
         ),
         (
             lambda: Schema.from_frame(pl.DataFrame({"a": [1], "": [2]})),

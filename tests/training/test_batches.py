@@ -87,11 +87,11 @@ def test_empty_batches_are_passed_over():
             Y,
             "a batch's ids have the shape (5,) and the type int32: give integers (rows, fields).",
         ),
-        (IDS, Y[:3], "a batch of 5 rows has labels of the shape (3,)."),
+        (IDS, Y[:3], "a batch of 5 rows has labels of the shape (3,); give one for each row."),
         (
             IDS.astype(np.int64) + 2**32,
             Y,
-            f"feature id {int(IDS.max()) + 2**32}: ids go up to 2^31 - 1.",
+            f"feature id {int(IDS.max()) + 2**32}: ids go up to 2^31 - 1; number from 0 on.",
         ),
         (IDS, Y * 2, "a label is 2: clicks are 0 or 1."),
         (IDS - 1, Y, "feature id -1: ids are integers from 0."),
@@ -103,7 +103,7 @@ def test_empty_batches_are_passed_over():
         (
             IDS.astype(np.uint32) + np.uint32(2**31),
             Y,
-            f"feature id {int(IDS.max()) + 2**31}: ids go up to 2^31 - 1.",
+            f"feature id {int(IDS.max()) + 2**31}: ids go up to 2^31 - 1; number from 0 on.",
         ),
         (IDS.tolist(), Y, "a batch's ids are a list: give an array or a tensor."),
         (IDS, list(Y), "a batch's labels are a list: give an array or a tensor."),

@@ -153,14 +153,18 @@ BAD_CALLS = [
         "was made for.",
     ),
     ((ROWS, LABELS[:5]), {}, "training: 12 rows but 5 labels; give one label for each row."),
-    ((NO_ROWS, LABELS[:0]), {}, "there are no training rows."),
+    ((NO_ROWS, LABELS[:0]), {}, "there are no training rows; give one or more."),
     (
         (ROWS, LABELS),
         {"validation": (ROWS.widen(10), LABELS)},
         "validation rows have 10 features, the model 8: give rows over the features that the "
         "model was made for.",
     ),
-    ((ROWS, LABELS), {"validation": (NO_ROWS, LABELS[:0])}, "there are no validation rows."),
+    (
+        (ROWS, LABELS),
+        {"validation": (NO_ROWS, LABELS[:0])},
+        "there are no validation rows; give one or more.",
+    ),
     (
         (ROWS, LABELS + 1),
         {},

@@ -104,7 +104,10 @@ BAD_NUMBERS = [
     [
         *((weight, f"{{name}} {message}") for weight, message in BAD_WEIGHTS),
         *((weight, f"the {{name}} sample_weight of {m}") for weight, m in BAD_NUMBERS),
-        ([0, 0, 0, 0], "every {name} sample_weight is zero: nothing is left to learn from."),
+        (
+            [0, 0, 0, 0],
+            "every {name} sample_weight is zero: nothing is left to learn from; give one above 0.",
+        ),
     ],
 )
 def test_weights_that_are_none_are_named(weight, message, name):

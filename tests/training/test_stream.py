@@ -256,7 +256,7 @@ def test_a_loss_that_is_not_finite_ends_the_run():
         ),
         (
             lambda: train(make(lambda: MLP(H, 2)), array_batches(*rows(0), 6), settings=BASE),
-            "clicks need one output, the model has 2.",
+            "clicks need one output, the model has 2; make one with n_outputs=1.",
         ),
         (
             lambda: Settings.clicks(),
