@@ -25,6 +25,7 @@ from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, is_unicode, read_table
 from openfate.table.newcomers import Meeting
 from openfate.table.schema import Schema, refuse_nameless
+from openfate.table.wide import read_wide
 
 Overrides = Schema | Iterable[Field] | None
 Situation = Literal["new_columns", "new_values", "missing_columns"]
@@ -288,6 +289,11 @@ class Growth(NamedTuple):
         meeting: Meeting | None = None,
     ) -> Encoder:
         """The encoder with ids for what is new in the table and let in; see `grow_copy`."""
+        if not overrides and meeting is None:
+            wide = read_wide(table, self.columns, numeric, encoder.missing == "feature")
+            if wide is not None:
+                grown = encoder.grow_copy(table, Schema(()), (), self.values, lasting=lasting)
+                return grown.with_columns(wide, lasting=lasting)
         new = Schema.from_frame(table.select(self.columns), overrides, numeric)
         return encoder.grow_copy(
             table, new, self.columns, self.values, lasting=lasting, meeting=meeting
