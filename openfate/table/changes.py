@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from openfate.errors import InputError, OpenWorldWarning, check_choice
+from openfate.errors import InputError, OpenWorldWarning, check_choice, shorten
 from openfate.table.encoder import Encoder, RowIds, Unseen
 from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, is_unicode, read_table
@@ -388,11 +388,11 @@ def _find_unwanted(
 def _act_on(unwanted: dict[str, list[str]]) -> None:
     if unwanted["error"]:
         raise InputError(
-            f"the policies refuse this frame: {'; '.join(unwanted['error'])}; "
+            f"the policies refuse this frame: {shorten(unwanted['error'], '; ')}; "
             "mend the frame, or choose another policy."
         )
     if unwanted["warn"]:
-        text = f"this frame differs from the training rows: {'; '.join(unwanted['warn'])}."
+        text = f"this frame differs from the training rows: {shorten(unwanted['warn'], '; ')}."
         warnings.warn(text, OpenWorldWarning, stacklevel=3)
 
 
