@@ -14,7 +14,7 @@ The command line prints the message on one line and exits with code 2.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -75,3 +75,18 @@ def suggest(word: object, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+MOST_TOLD = 20  # WHY: a screen; whoever sends a file can name 100,000 columns in it
+
+
+def shorten(parts: Sequence[str], between: str = ", ") -> str:
+    """Write a list for people: the first of it, and how many more there are.
+
+    Examples
+    --------
+    >>> shorten(["age", "job"]), shorten([f"c{at}" for at in range(22)], " ")[-14:]
+    ('age, job', 'c19 and 2 more')
+    """
+    told, n_more = between.join(parts[:MOST_TOLD]), len(parts) - MOST_TOLD
+    return f"{told} and {n_more:,} more" if n_more > 0 else told

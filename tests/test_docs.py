@@ -315,7 +315,7 @@ def test_what_is_gained_comes_from_results(page):
 
 
 def with_security(text):
-    """The page on security with what poison and growth were measured to do."""
+    """The page on security with what poison, growth and the fuzzers were measured to do."""
     folder = ROOT / "results" / "security"
     poison, growth = (json.loads((folder / f"{n}.json").read_text()) for n in ("poison", "growth"))
     pooled, sides = poison["pooled"], ("capped", "source", "uncapped")
@@ -337,7 +337,8 @@ def with_security(text):
     )
     lines.append(f"\nThe worst of the six cells, by default, 20,000 rows: {worst} %. ")
     lines[-1] += f"Honest accuracy in these three ways: {alone} row by row, {batch} in a batch."
-    made = {"poison": lines, "growth": _growth_lines(growth)}
+    fuzz = _fuzz_lines((folder / "fuzz.txt").read_text())
+    made = {"poison": lines, "growth": _growth_lines(growth), "fuzz": fuzz}
     for name, lines in made.items():
         pattern, found = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)", "\n".join(lines)
         assert re.search(pattern, text), name
@@ -380,6 +381,29 @@ def _growth_lines(growth):
         f"| three rows of new columns | a frame {wide['frame']}; a file, by `openfate predict` "
         f"with its start, {wide['file']} |",
     ]
+
+
+def _fuzz_lines(told):
+    """What `make fuzz` printed, as a table; outcomes that are none of the good ones are bad."""
+    cases = re.findall(r"(?m)^(.{26})(.{22}) *(\d+)$", told)
+    count = {(kind.strip(), outcome.strip()): int(n) for kind, outcome, n in cases}
+    everything, seconds, n_bad = re.search(
+        r"(?m)^([\d,]+) cases in (\d+) seconds, (\d+) bad ones\.$", told
+    ).groups()
+    good = ("refused", "same", "other")
+    assert sum(count.values()) == int(everything.replace(",", ""))
+    assert sum(n for (_, outcome), n in count.items() if outcome not in good) == int(n_bad)
+    lines = [
+        "| | refused | predicts the same | predicts other finite numbers | bad |",
+        "|---" + "|---:" * 4 + "|",
+    ]
+    for kind in sorted({kind for kind, _ in count}):
+        own = {outcome: n for (other, outcome), n in count.items() if other == kind}
+        n, bad = sum(own.values()), sum(n for what, n in own.items() if what not in good)
+        what = "files of rows" if kind == "rows" else kind.replace("bundle", "bundles")
+        cells = [f"{own.get(outcome, 0):,}" for outcome in good]
+        lines.append(f"| {n:,} {what} | " + " | ".join([*cells, f"{bad:,}"]) + " |")
+    return [f"{everything} cases in {seconds} seconds, {n_bad} bad:", "", *lines]
 
 
 def test_the_tables_of_security_come_from_results():

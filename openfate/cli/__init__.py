@@ -29,7 +29,14 @@ from typing import Annotated, Any
 import typer
 
 from openfate import __version__
-from openfate.cli.command import Answer, Json, interruptible, make_command, make_progress
+from openfate.cli.command import (
+    Answer,
+    Json,
+    interruptible,
+    make_command,
+    make_progress,
+    printable,
+)
 from openfate.cli.flags import names_in
 from openfate.cli.signature import Parameter, Signature, read_signature
 from openfate.errors import OpenFATEError
@@ -131,7 +138,7 @@ def main() -> None:
     except OpenFATEError as error:
         # An argument that the error says to set is a flag here: overwrite=True, --overwrite.
         text = re.sub(r"\b(\w+)=True\b", lambda a: f"--{a[1].replace('_', '-')}", str(error))
-        print(f"openfate: {text}", file=sys.stderr)
+        print(f"openfate: {printable(text)}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has gone
         sys.stderr.close()
@@ -148,4 +155,4 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"openfate: warning: {message}", file=sys.stderr)
+    print(f"openfate: warning: {printable(str(message))}", file=sys.stderr)

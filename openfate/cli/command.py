@@ -61,7 +61,7 @@ def make_command(
             return
         for part in told:
             if isinstance(part, str):
-                print(part)
+                print(printable(part))
             else:
                 from rich.console import Console
 
@@ -79,19 +79,36 @@ def make_command(
     return command
 
 
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
+
+
+def printable(text: str) -> str:
+    r"""A text in which names and values from a file command no terminal.
+
+    Examples
+    --------
+    >>> print(printable("\x1b[2J clears the screen"))
+    \x1b[2J clears the screen
+    """
+    return text.translate(_CONTROLS)
+
+
 def make_table(
     title: str, names: Iterable[str], numbers: Iterable[str], rows: Iterable[Iterable[str]]
 ) -> Table:
     """A table of columns of names and, to the right of them, columns of numbers."""
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title)
+    table = Table(title=Text(printable(title), style="table.title"))
     for heading in names:
         table.add_column(heading)
     for heading in numbers:
         table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell)) for cell in row))  # not markup: "[/b]" is a name
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from openfate.cli.command import Answer
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Null, RowsPath, Trusted, Where
 from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.cli.target_flag import is_complete
-from openfate.errors import InputError
+from openfate.errors import MOST_TOLD, InputError
 from openfate.executor import spread
 from openfate.table import Schema
 
@@ -161,10 +162,12 @@ def _growth(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(result: dict[str, Any]) -> Iterator[str]:
-    gained = result["new_features"]
+    gained, new_columns = result["new_features"], frozenset(result["new_columns"])
     yield f"Observed {result['rows']:,} rows; {sum(gained.values()):,} features are new."
-    for name, n in gained.items():
-        yield f"  {name}: {n:,}{' (a new column)' if name in result['new_columns'] else ''}"
+    for name, n in itertools.islice(gained.items(), MOST_TOLD):
+        yield f"  {name}: {n:,}{' (a new column)' if name in new_columns else ''}"
+    if len(gained) > MOST_TOLD:
+        yield f"  and {len(gained) - MOST_TOLD:,} more columns"
     if result["labels"]:
         used = "used" if result["labels_used"] else "not used: this model learns without them"
         yield f"{result['labels']:,} rows had a label ({used})."

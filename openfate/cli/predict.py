@@ -17,7 +17,7 @@ from openfate.cli.command import Answer, check_out
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Trusted, Where
 from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.cli.target_flag import class_text
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError, InputError, shorten
 from openfate.executor import spread
 from openfate.files import writing
 from openfate.table import uncollected
@@ -69,7 +69,7 @@ def predict(
 
 def _describe(result: dict[str, Any], graph: str) -> Iterator[str]:
     yield f"Predicted {result['rows']:,} row{'s' * (result['rows'] != 1)}."
-    columns = ", ".join(result["new_columns"])
+    columns = shorten(result["new_columns"])
     if graph == "state" and columns:
         yield f"New columns were not used: {columns} (observe them, or give --graph auto)."
     elif result["new_features"]:

@@ -261,9 +261,12 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     def _predict(self, X: Any, graph: Graph, new_features: Use) -> Floats:
         is_row = isinstance(X, Mapping) and hasattr(self, "feature_names_in_")
         with uncollected(X):
-            rows = X if is_row and hasattr(self, "bank_") else self._open(X)
+            # WHY no name for the rows: they are gone before the collector would go through them.
             return self.bank_.predict(
-                rows, graph=graph, new_features=new_features, policies=self._policies
+                X if is_row and hasattr(self, "bank_") else self._open(X),
+                graph=graph,
+                new_features=new_features,
+                policies=self._policies,
             )
 
     def observe(

@@ -19,12 +19,13 @@ from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
-from openfate.errors import InputError, OpenWorldWarning, check_choice
+from openfate.errors import InputError, OpenWorldWarning, check_choice, shorten
 from openfate.table.encoder import Encoder, RowIds, Unseen
 from openfate.table.fields import KINDS, Field, Numeric
 from openfate.table.frame import Table, is_unicode, read_table
 from openfate.table.newcomers import Meeting
 from openfate.table.schema import Schema, refuse_nameless
+from openfate.table.wide import read_wide
 
 Overrides = Schema | Iterable[Field] | None
 Situation = Literal["new_columns", "new_values", "missing_columns"]
@@ -290,6 +291,11 @@ class Growth(NamedTuple):
         meeting: Meeting | None = None,
     ) -> Encoder:
         """The encoder with ids for what is new in the table and let in; see `grow_copy`."""
+        if not overrides and meeting is None:
+            wide = read_wide(table, self.columns, numeric, encoder.missing == "feature")
+            if wide is not None:
+                grown = encoder.grow_copy(table, Schema(()), (), self.values, lasting=lasting)
+                return grown.with_columns(wide, lasting=lasting)
         new = Schema.from_frame(table.select(self.columns), overrides, numeric)
         return encoder.grow_copy(
             table, new, self.columns, self.values, lasting=lasting, meeting=meeting
@@ -384,11 +390,11 @@ def _find_unwanted(
 def _act_on(unwanted: dict[str, list[str]]) -> None:
     if unwanted["error"]:
         raise InputError(
-            f"the policies refuse this frame: {'; '.join(unwanted['error'])}; "
+            f"the policies refuse this frame: {shorten(unwanted['error'], '; ')}; "
             "mend the frame, or choose another policy."
         )
     if unwanted["warn"]:
-        text = f"this frame differs from the training rows: {'; '.join(unwanted['warn'])}."
+        text = f"this frame differs from the training rows: {shorten(unwanted['warn'], '; ')}."
         warnings.warn(text, OpenWorldWarning, stacklevel=3)
 
 

@@ -14,12 +14,14 @@ import json
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from openfate._lazy import ComputesOnce
 from openfate.errors import InputError, check_choice, check_integer
 from openfate.table.counts import Learned, Mask, Pieces, count, work_on_fields
 from openfate.table.fields import (
@@ -28,8 +30,11 @@ from openfate.table.fields import (
     Ids,
     Keys,
     Kind,
+    Knots,
     Lookup,
+    Number,
     Plain,
+    Text,
     Value,
     guess_knots,
 )
@@ -38,6 +43,7 @@ from openfate.table.hashes import FEW, hash_key, hash_keys, mix_bits
 from openfate.table.multihot import MultiHot
 from openfate.table.newcomers import Meeting
 from openfate.table.schema import Schema, refuse_nameless
+from openfate.table.wide import Edges, WideColumns, edges_of
 
 _STATES = tuple(state for kind in KINDS.values() for state in kind.states)
 _HEADER = ("schema", "missing", *_STATES, "hash_key", "fitted")
@@ -101,7 +107,7 @@ def plain_cell(cell: Any) -> Any:
     return _ODD
 
 
-class Encoder:
+class Encoder(ComputesOnce):
     """Gives every (field, value) pair an id and turns frames into 0-1 rows.
 
     Parameters
@@ -143,12 +149,32 @@ class Encoder:
     ) -> None:
         check_choice("missing", missing, ("feature", "none"))
         self.schema = schema
+        self._late: _Late | None = None
         self.missing: Literal["feature", "none"] = missing
         self._hash_key = None if hash_key is None else _check_key(hash_key)
         self.field_at = FieldOf()
         self._fitted = False
-        self._codecs: dict[str, _Codec] = {}
+        self._codecs = {}
         self._add_codecs(schema)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The fields, those that were met later at the end."""
+        assert self._late is not None
+        return Schema([*self._late.schema, *self._late.new.fields()])
+
+    @cached_property
+    def _codecs(self) -> dict[str, _Codec]:
+        assert self._late is not None
+        late, codecs = self._late, dict(self._late.codecs)
+        known = len(late.schema)
+        lookups = late.new.lookups(late.first)
+        for field, (lookup, missing) in zip(self.schema.fields[known:], lookups, strict=True):
+            knots = None if field.knots is None else Knots.declared(field.knots)
+            kind = Text(field) if knots is None else Number(field, measure=knots)
+            vocabulary = Vocabulary((lookup,), missing)
+            codecs[field.name] = _Codec(kind, self.missing == "feature", vocabulary)
+        return codecs
 
     # ---- learning values ---------------------------------------------------------------------
 
@@ -342,9 +368,33 @@ class Encoder:
         encoder.field_at = self.field_at.add([field_of], lasting)
         return encoder
 
-    def _copy_with(self, new: Collection[Field]) -> Encoder:
+    def with_columns(self, new: WideColumns, *, lasting: bool = True) -> Encoder:
+        """A copy in which new columns have ids, which were read at once.
+
+        Examples
+        --------
+        >>> from openfate.table.wide import read_wide
+        >>> rows = pl.DataFrame({"city": ["Rome"]})
+        >>> encoder = Encoder(Schema.from_frame(rows)).fit(rows)
+        >>> table = read_table(pl.DataFrame({f"c{at}": ["a"] for at in range(40)}))
+        >>> wide = read_wide(table, list(table.columns), "linear", missing=True)
+        >>> grown = encoder.with_columns(wide)
+        >>> grown.n_features, grown.decode(40), grown.encode(table).ids[:3].tolist()
+        (41, ('c39', 'a'), [1, 2, 3])
+        """
+        late = _Late(self.schema, self._codecs, self.n_features, new)
         encoder = copy.copy(self)
-        encoder._codecs = dict(self._codecs)
+        for what in ("schema", "_codecs"):
+            del vars(encoder)[what]
+        encoder._late = late
+        field_of = np.repeat(np.arange(len(new.names), dtype=np.int32), new.n_features)
+        encoder.field_at = self.field_at.add([field_of + np.int32(len(self.schema))], lasting)
+        return encoder
+
+    def _copy_with(self, new: Collection[Field]) -> Encoder:
+        codecs, schema = dict(self._codecs), self.schema
+        encoder = copy.copy(self)
+        encoder._codecs, encoder.schema, encoder._late = codecs, schema, None
         if new:
             encoder.schema = Schema([*self.schema, *new])
             encoder._add_codecs(new)
@@ -502,17 +552,25 @@ class Encoder:
                [0, 1]], dtype=int8)
         """
         table = self._read(frame)
-        codecs = [codec for name, codec in self._codecs.items() if name in table.columns]
+        late = self._late
+        edges = None if late is None else edges_of(table, late.new)
+        if late is None or edges is None:
+            return self._encode(self._codecs, table)
+        return _put_beside(self._encode(late.codecs, table), edges, late)
+
+    def _encode(self, every: Mapping[str, _Codec], table: Table) -> MultiHot:
+        codecs = [codec for name, codec in every.items() if name in table.columns]
+        n_features, has_values = self.n_features, _have_values(every)
         few = _look_up_few(codecs, table) if table.n_rows <= FEW_ROWS else None
         if few is not None:
             row_ptr = np.cumsum([0, *map(len, few[0])])
             ids = np.array(list(itertools.chain.from_iterable(few[0])), dtype=np.int32)
             values = np.array(list(itertools.chain.from_iterable(few[1])), dtype=np.float32)
-            return MultiHot(row_ptr, ids, self.n_features, values if self.has_values else None)
+            return MultiHot(row_ptr, ids, n_features, values if has_values else None)
         # WHY: fields know nothing of one another, so that those of many rows are worth threads.
         encoded = work_on_fields(lambda codec: codec.encode(table), codecs, table.n_rows)
         columns = list(itertools.chain.from_iterable(encoded))
-        return _join(columns, table.n_rows, self.n_features, self.has_values)
+        return _join(columns, table.n_rows, n_features, has_values)
 
     def look_up(self, cells: Mapping[str, Any]) -> RowIds | None:
         """The ids of one row, given as a dict, without a frame: what `encode` gives for it.
@@ -620,7 +678,10 @@ class Encoder:
     @property
     def has_values(self) -> bool:
         """Whether the rows that it gives carry values."""
-        return any(codec.kind.has_values for codec in self._codecs.values())
+        late = self._late
+        if late is None or "_codecs" in vars(self):
+            return _have_values(self._codecs)
+        return late.new.has_values or _have_values(late.codecs)
 
     @property
     def is_knot(self) -> NDArray[np.bool_]:
@@ -1125,6 +1186,38 @@ class FieldOf:
 
 
 # ---- all fields ----------------------------------------------------------------------------------
+
+
+class _Late(NamedTuple):
+    """What an encoder knew before it met many new columns at once, and these."""
+
+    schema: Schema
+    codecs: dict[str, _Codec]
+    first: int  # the id of their first feature
+    new: WideColumns
+
+
+def _have_values(codecs: Mapping[str, _Codec]) -> bool:
+    return any(codec.kind.has_values for codec in codecs.values())
+
+
+def _put_beside(known: MultiHot, edges: Edges, late: _Late) -> MultiHot:
+    """Each row, and after it its edges to the features of new columns."""
+    is_edge = edges.ids >= 0  # (N, columns, 2)
+    n_edges = np.count_nonzero(is_edge, axis=(1, 2))
+    cuts = known.row_ptr[1:-1], np.cumsum(n_edges)[:-1]
+
+    def join(old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+        parts = zip(np.split(old, cuts[0]), np.split(new, cuts[1]), strict=True)
+        return np.concatenate(list(itertools.chain.from_iterable(parts)))
+
+    ids, values = join(known.ids, edges.ids[is_edge] + np.int32(late.first)), None
+    if late.new.has_values or known.values is not None:
+        old = np.ones(known.nnz, np.float32) if known.values is None else known.values
+        values = join(old, edges.values[is_edge])
+    row_ptr = known.row_ptr + np.concatenate([[0], np.cumsum(n_edges)])
+    n_features = late.first + int(late.new.n_features.sum())
+    return MultiHot(row_ptr, ids, n_features, values)
 
 
 def _look_up_few(

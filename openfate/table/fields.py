@@ -785,6 +785,14 @@ class Scale:
         return cls(mean, std) if std > 0 and np.isfinite([mean, std]).all() else None
 
 
+def between(numbers: Floats, low: Floats, high: Floats) -> NDArray[np.float32]:
+    """How far each number is on the way from its left knot to the next one; 0 on a knot."""
+    with np.errstate(all="ignore"):  # what is no number has not left its knot
+        share = (numbers - low) / (high - low)
+    inside = (low < numbers) & (numbers < high) & np.isfinite(share)
+    return np.where(inside, share, 0.0).astype(np.float32)
+
+
 _ROWS_A_KNOT = 16  # WHY: what fewer rows tell of a knot is noise, as settings' own splits show
 
 
@@ -864,11 +872,7 @@ class Knots(ComputesOnce):
         >>> knots.share(numbers, knots.left_of(numbers)).tolist()
         [0.0, 0.25, 0.0, 0.0]
         """
-        low, high = self.at[left], self.at[np.minimum(left + 1, len(self.at) - 1)]
-        with np.errstate(all="ignore"):  # what is no number has not left its knot
-            share = (numbers - low) / (high - low)
-        inside = (low < numbers) & (numbers < high) & np.isfinite(share)
-        return np.where(inside, share, 0.0).astype(np.float32)
+        return between(numbers, self.at[left], self.at[np.minimum(left + 1, len(self.at) - 1)])
 
     @cached_property
     def _list(self) -> Sequence[float]:
@@ -944,10 +948,9 @@ def guess_knots(fields: Iterable[Field], table: Table) -> list[Field]:
         n_at_once = len(places) if table.n_rows <= FEW_ROWS else 1
         while numbers := list(itertools.islice(columns, n_at_once)):
             some, places = places[: len(numbers)], places[len(numbers) :]
-            for at, knots in zip(
-                some, _guess_knots(np.array(numbers, dtype=np.float64), n_knots), strict=True
-            ):
-                found[at] = found[at].unchecked(knots=tuple(knots)) if knots else found[at]
+            every, n_found = knots_of_columns(np.array(numbers, dtype=np.float64), n_knots)
+            for at, knots, n in zip(some, every.tolist(), n_found.tolist(), strict=True):
+                found[at] = found[at].unchecked(knots=tuple(knots[:n])) if n else found[at]
     return found
 
 
@@ -956,27 +959,46 @@ def _few_numbers_in(table: Table, name: str) -> Sequence[float | None] | Floats:
     return cells if dtype in (pl.Float64, pl.Int64) else _numbers_in(table, name)
 
 
-def _guess_knots(numbers: Floats, most: int) -> list[list[float]]:
-    """The knots of each column (columns, N), NaN where missing; none where no number is finite."""
+def knots_of_columns(numbers: Floats, most: int) -> tuple[Floats, NDArray[np.int64]]:
+    """The knots that `guess_knots` declares, of many columns at once.
+
+    Parameters
+    ----------
+    numbers
+        (columns, N), NaN where missing.
+    most
+        Knots that a column may have.
+
+    Returns
+    -------
+    (columns, knots) ascending, then NaN; (columns,) how many there are, none where no number is
+    finite
+
+    Examples
+    --------
+    >>> knots, n_knots = knots_of_columns(np.array([[100.0], [np.nan]]), 3)
+    >>> knots[0].tolist(), n_knots.tolist()
+    ([-800.0, 75.0, 800.0], [3, 0])
+    """
     finite = np.where(np.isfinite(numbers), numbers, np.nan)
     n_rows = np.count_nonzero(finite == finite, axis=1)
-    found: list[list[float]] = [[] for _ in n_rows]
-    n_knots = np.clip(n_rows // _NEW_ROWS_A_KNOT, 2, max(2, most))
+    n_wanted = np.clip(n_rows // _NEW_ROWS_A_KNOT, 2, max(2, most))
+    found, n_found = np.full((len(numbers), max(2, most)), np.nan), np.zeros_like(n_rows)
     for at in np.flatnonzero(n_rows >= _MANY_NEW_ROWS):
         values, counts = np.unique(finite[at][finite[at] == finite[at]], return_counts=True)
-        found[at] = Knots.of_quantiles(values, counts, n_knots[at]).at.tolist()
+        knots = Knots.of_quantiles(values, counts, n_wanted[at]).at
+        found[at, : len(knots)], n_found[at] = knots, len(knots)
     few = np.flatnonzero((n_rows > 0) & (n_rows < _MANY_NEW_ROWS))
     if not len(few):
-        return found
+        return found, n_found
     with np.errstate(over="ignore", invalid="ignore"):
-        around = _knots_around(finite[few], n_knots[few])
+        around = _knots_around(finite[few], n_wanted[few])
     n_around = np.count_nonzero(around == around, axis=1)
     for n in np.unique(n_around).tolist():
-        here = n_around == n
-        chosen = around[here][:, _choose(n, most)].tolist()
-        for at, knots in zip(few[here].tolist(), chosen, strict=True):
-            found[at] = knots
-    return found
+        here, places = n_around == n, _choose(n, most)
+        found[few[here], : len(places)] = around[here][:, places]
+        n_found[few[here]] = len(places)
+    return found, n_found
 
 
 def _knots_around(numbers: Floats, n_knots: NDArray[np.int64]) -> Floats:

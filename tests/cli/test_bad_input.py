@@ -7,7 +7,7 @@ from resource import RLIMIT_FSIZE, setrlimit
 import polars as pl
 import pytest
 
-from cli.tables import QUICK, digest, process
+from cli.tables import QUICK, digest, people, process
 
 
 @pytest.mark.parametrize(
@@ -259,3 +259,27 @@ def test_a_bundle_made_in_python_has_no_target_to_remember(tables, tmp_path, ope
     assert result["new_columns"] == ["city"]
     assert openfate("observe", *later)["new_columns"] == ["city", "wage"]
     assert "id" not in openfate("inspect", tmp_path / "m", "--json")["exclude"]  # not for ever
+
+
+def test_names_of_a_file_are_no_words_to_the_terminal(tmp_path, openfate, refused):
+    """Neither an escape sequence nor rich's markup, wherever a column or a value is told."""
+    escape, target = "\x1b[2J[/b]", "[/i]:smile:"
+    rows = people(60, 0).select(pl.col("job").alias(escape), pl.col("rich").alias(target))
+    rows = rows.drop_nulls()
+    rows.write_csv(tmp_path / "a.csv")
+    later = rows.with_columns(pl.lit(at).alias(f"new {at}\x9b31m") for at in range(200))
+    later.write_csv(tmp_path / "b.csv")
+    bundle = tmp_path / "model"
+    told = [
+        openfate("fit", tmp_path / "a.csv", "--target", target, *QUICK, "--out", bundle),
+        openfate("predict", bundle, tmp_path / "b.csv", "--out", tmp_path / "p.csv"),
+        openfate("evaluate", bundle, tmp_path / "a.csv"),
+        openfate("observe", bundle, tmp_path / "b.csv"),
+        openfate("inspect", bundle),
+        openfate("inspect", bundle, "--feature", f"{escape}=cook"),
+        refused("predict", bundle, tmp_path / "b.csv", "--exclude", f"{escape}?", "--out",
+                tmp_path / "q.csv"),
+    ]  # fmt: skip
+    assert not any(set("\x1b\x9b") & set(text) for text in told)
+    assert all("and 180 more" in told[at] and "new 199" not in told[at] for at in (1, 3))
+    assert target in told[2] and "\\x1b[2J[/b]" in told[4]
