@@ -12,12 +12,12 @@ it is acknowledged, and the answer says whether the bank has learned from it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
@@ -52,6 +52,9 @@ ARROW = "application/vnd.apache.arrow.stream"
 _APPLIED_S = 1.0  # how long an answer waits for the bank to learn
 _REASONS_ROWS = 20
 _FEW_ROWS = 4  # are predicted at once, without a thread
+# Of a body that is too large: how much is read, in limits, and for how long, before it is refused.
+_DRAINED = 16
+_DRAINED_S = 10.0
 _ERRORS = (Exception, pl.exceptions.PanicException)
 _log = logging.getLogger("openfate.serving")
 
@@ -253,10 +256,17 @@ class Service:
         told = read_json(await read_body(request, self.limits.body_bytes))
         check_fields(told, ("to", "at"))
         to, at = told.get("to"), told.get("at")
-        if isinstance(at, int | float) and to is None and abs(at) < 1e15:
+        # WHY: true is 1 to Python, and the beginning of 1970 would take back everything.
+        if isinstance(at, bool):
+            at = None
+        if isinstance(at, int | float) and "to" not in told and abs(at) < 1e15:
             to = await asyncio.to_thread(self.live.log.moment, float(at))
-        if type(to) is not int or abs(to) >= 1 << 62:
-            refuse("there is no moment", "to", 'give "to", a position, or "at", seconds since 1970')
+        elif "at" in told or type(to) is not int or abs(to) >= 1 << 62:
+            refuse(
+                "there is no moment, or not one alone",
+                "to",
+                'give "to", a position, or "at", seconds since 1970',
+            )
         return await self._submit(request, {"kind": "rollback", "to": to})
 
     async def bundle(self, request: Request) -> Response:
@@ -442,16 +452,31 @@ class Service:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """The body of a request, of at most so many bytes."""
+    """The body of a request, of at most so many bytes.
+
+    WHY the rest of a larger one is read too, in measure: most clients look for an answer when they
+    have sent all.  Where the connection is closed before that they are told of a broken connection,
+    and not what to do.
+    """
     told = request.headers.get("content-length", "0")
-    if told.isdigit() and int(told) > most:
-        refuse(f"the body has {told} bytes", "body", f"send at most {most}", 413)
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            refuse(f"the body has more than {most} bytes", "body", f"send at most {most}", 413)
-        parts.append(part)
+    is_large = told.isdigit() and int(told) > most
+    parts: list[bytes] = []
+    size, has_more = 0, True
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAINED_S if is_large else None) as patience:
+            while has_more and size <= _DRAINED * most:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    refuse("the body has no end", "body", "send all of it", 400)
+                part, has_more = message.get("body", b""), message.get("more_body", False)
+                size += len(part)
+                if size <= most:
+                    parts.append(part)
+                elif not is_large:
+                    is_large = True
+                    patience.reschedule(asyncio.get_running_loop().time() + _DRAINED_S)
+    if is_large:
+        refuse(f"the body has more than {most} bytes", "body", f"send at most {most}", 413)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -467,6 +492,9 @@ def count_new(bank: FeatureBank, rows: Sequence[dict[str, Any]]) -> int:
     """How many new features rows bring; refuses what the bank cannot take."""
     encoder, policies = bank.encoder, quiet(bank.policies)
     rest, n_new = [], 0
+    for places in alike(rows):
+        if len(places) > 1:  # what is well alone may not be in one column: texts beside lists
+            make_table([rows[at] for at in places])
     for row in rows:
         cells = {name: cell for name, cell in row.items() if name not in bank.exclude}
         found = encoder.look_up(cells)
@@ -591,7 +619,7 @@ class Shortcut:
 def make_app(service: Service, *, on_start: Callable[[], None] = lambda: None) -> FastAPI:
     """The application of a service; closes the live bank when it ends."""
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         on_start()
         yield

@@ -18,8 +18,8 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
@@ -162,7 +162,7 @@ def prepare(
             blocks = Blocks(work / "blocks", source.columns)
             read_log(source, blocks, size, threads, bad_lines, tell)
             parts = split_log(source, blocks)
-            fields = number_fields(source, blocks, parts, threshold, count_on, tell)
+            fields = number_fields(source, blocks, parts, threshold, count_on, threads, tell)
             journal = work / "shards.jsonl"
             shards = write_shards(folder, journal, parts, fields, shard_rows, threads, tell)
             n_observed = sum(field.n_observed for field in fields)
@@ -181,7 +181,7 @@ def prepare(
                 "n_observed": n_observed,
                 "report": _report(format, fields, shards),
                 "fields": [field.entry() for field in fields],
-                "vocabulary": write_vocabulary(folder, work, fields),
+                "vocabulary": write_vocabulary(folder, work, fields, threads),
                 "parts": {part: [asdict(one) for one in found] for part, found in shards.items()},
                 "versions": versions("openfate", "polars", "numpy"),
             }
@@ -306,7 +306,13 @@ class FieldIds:
 
 
 def number_fields(
-    log: Log, blocks: Blocks, parts: Parts, threshold: int, count_on: CountOn, on_progress: Progress
+    log: Log,
+    blocks: Blocks,
+    parts: Parts,
+    threshold: int,
+    count_on: CountOn,
+    workers: int,
+    on_progress: Progress,
 ) -> list[FieldIds]:
     """Count the codes of all rows, and give every value of every field its id.
 
@@ -317,14 +323,18 @@ def number_fields(
     count_on
         "train": counted on training rows; a value that they do not hold is new, from its first
         row.  "all": counted on all rows.
+    workers
+        How many columns are worked on at once, in threads.
     """
-    counts = _count_codes(blocks, parts, on_progress)
-    fields = [
-        number_field(
-            name, blocks.texts(c), counts[c], log.meaning.get(name, "text"), threshold, count_on
-        )
-        for c, name in enumerate(log.fields, start=1)  # column 0 is the target
-    ]
+    counts = _count_codes(blocks, parts, workers, on_progress)
+
+    def number(field: tuple[int, str]) -> FieldIds:
+        c, name = field
+        meaning = log.meaning.get(name, "text")
+        return number_field(name, blocks.texts(c), counts[c], meaning, threshold, count_on)
+
+    # Column 0 is the target.
+    fields = list(work_ahead(number, enumerate(log.fields, start=1), workers))
     observed = [*accumulate((field.n_observed for field in fields), initial=0)]
     new = [*accumulate((field.n_new for field in fields), initial=observed[-1])]
     if new[-1] >= 2**31:
@@ -338,16 +348,23 @@ def number_fields(
     ]
 
 
-def _count_codes(blocks: Blocks, parts: Parts, on_progress: Progress) -> list[Counts]:
+def _count_codes(blocks: Blocks, parts: Parts, workers: int, on_progress: Progress) -> list[Counts]:
     """For each column, (3, codes): how often each code is in training, validation, test rows."""
     counts, done = [np.zeros((3, n), np.uint32) for n in blocks.n_texts], 0
-    groups = _groups(blocks, parts)
-    for kind, n_rows, found in spread(partial(_count_group, tuple(blocks.n_texts)), groups):
-        for total, own in zip(counts, found, strict=True):
-            total[kind] += own
-        done += n_rows
-        on_progress("counting", done, blocks.n_rows)
+    # WHY threads, on a cluster too: to send codes to another process costs more than to count them.
+    with ThreadPoolExecutor(workers, "openfate-count") as pool:
+        for kind, group in _groups(blocks, parts):
+            columns = zip(*group, strict=True)  # of each column its codes, block by block
+            for _ in pool.map(_count, columns, (total[kind] for total in counts)):
+                pass
+            done += sum(block.shape[1] for block in group)
+            on_progress("counting", done, blocks.n_rows)
     return counts
+
+
+def _count(codes: Sequence[Codes], total: NDArray[np.uint32]) -> None:
+    """Add to (codes,) how often each occurs; one column is counted by one thread at a time."""
+    total += np.bincount(np.concatenate(codes), minlength=len(total)).astype(np.uint32)
 
 
 def _groups(blocks: Blocks, parts: Parts) -> Iterator[tuple[int, list[Codes]]]:
@@ -362,18 +379,6 @@ def _groups(blocks: Blocks, parts: Parts) -> Iterator[tuple[int, list[Codes]]]:
                 yield kind, waiting[kind]
                 waiting[kind] = []
     yield from ((kind, rest) for kind, rest in enumerate(waiting) if rest)
-
-
-def _count_group(
-    n_texts: Sequence[int], group: tuple[int, list[Codes]]
-) -> tuple[int, int, list[NDArray[np.uint32]]]:
-    """The kind of a group, its rows, and (codes,) of each column how often they are in it."""
-    kind, blocks = group
-    found = [
-        np.bincount(np.concatenate([block[c] for block in blocks]), minlength=n).astype(np.uint32)
-        for c, n in enumerate(n_texts)
-    ]
-    return kind, sum(block.shape[1] for block in blocks), found
 
 
 def number_field(
@@ -592,18 +597,24 @@ class _Writer:
         return np.concatenate(found, axis=1)
 
 
-def write_vocabulary(out: Path, work: Path, ids: Sequence[FieldIds]) -> dict[str, object]:
+def write_vocabulary(
+    out: Path, work: Path, ids: Sequence[FieldIds], workers: int
+) -> dict[str, object]:
     """Write every value with its id and counts; returns what the manifest keeps of the file."""
-    files = []
-    for number, field in enumerate(ids):
+
+    def write(item: tuple[int, FieldIds]) -> Path:
+        number, field = item
         table = field.values.select(
             pl.lit(field.name).alias("field"),
             "value",
             pl.Series("id", field.ids(field.values["place"].to_numpy())),
             *("kind", "count", "train", "validation", "test"),
         )
-        files.append(work / f"vocabulary-{number:05}.parquet")
-        _save(files[-1], table.lazy(), "lz4")
+        file = work / f"vocabulary-{number:05}.parquet"
+        _save(file, table.lazy(), "lz4")
+        return file
+
+    files = list(work_ahead(write, enumerate(ids), workers))
     path = out / "vocabulary.parquet"
     # WHY: the table of all fields may be as large as the texts in memory; it is streamed.
     _save(path, pl.scan_parquet(files), "zstd")

@@ -159,5 +159,5 @@ def test_workers_need_a_cluster(tables, refused, tmp_path):
 def test_a_cluster_that_is_too_small_is_refused(tables, ray_cluster, refused, tmp_path):
     words = ["predict", tables / "model", tables / "later.csv", "--out", tmp_path / "p.csv"]
     said = refused(*words, "--cluster", "local", "--workers", 99)
-    assert "workers=99: the cluster local has 8 cores and 0 GPUs" in said
+    assert "workers=99: the cluster local has 10 cores and 0 GPUs" in said
     assert not (tmp_path / "p.csv").exists()

@@ -259,6 +259,23 @@ def test_bad_labels_are_refused(strict, body, status):
     assert strict.live.log.head() == 1
 
 
+@pytest.mark.parametrize(
+    "told", [{}, {"to": 0, "at": 9e9}, {"at": True}, {"at": 10**400}, {"to": 2}]
+)
+def test_no_moment_or_two_are_refused(strict, told):
+    assert strict("POST", "/rollback", told)[0] == 422
+    assert strict.live.log.head() == 1
+
+
+def test_rows_of_which_no_column_can_be_made_are_not_written(strict):
+    """Each would do alone: without a look at all of them they would be durable, without effect."""
+    for body in ({}, {"labels": [0, 1]}):
+        rows = {"rows": [{"tags": "a"}, {"tags": ["b"]}], **body}
+        status, told = strict("POST", "/labels" if body else "/observe", rows)
+        assert (status, "'tags' mixes" in told["error"]["message"]) == (422, True)
+    assert strict.live.log.head() == 1
+
+
 def test_large_bodies_are_not_read(serve):
     call = serve(limits=Limits(body_bytes=1000))
     headers = {"content-length": "9" * 15}

@@ -17,7 +17,11 @@ from serving.test_app import serving
 
 @pytest.mark.slow
 def test_a_month_of_flights_with_labels_a_day_late(tmp_path, monkeypatch):
-    """The experiment's own model and stream, once by its estimator and once over HTTP."""
+    """The experiment's own model and stream, once by its estimator and once over HTTP.
+
+    The experiment's `late_labels` also trains its model again on training rows, which no bundle
+    has: what is equal to the third decimal is the stream without that, and what it adds is small.
+    """
     if "OPENFATE_DATA" not in os.environ:
         pytest.skip("no data: set OPENFATE_DATA")
     flights = load("flights")
@@ -26,8 +30,8 @@ def test_a_month_of_flights_with_labels_a_day_late(tmp_path, monkeypatch):
         flights, X=flights.X.select_rows(np.arange(n)), y=flights.y[:n], time=flights.time[:n]
     )
     stream = Stream(month, "logistic", DAY, 3)
-    # WHY: a bundle has no training rows, and so nothing is trained again on either side
-    stream.model._training = None
+    trained_again = stream.run("late_labels")
+    stream.model._training = None  # as a bundle
     wanted = stream.run("late_labels")
     # WHY: the lab's pipeline of a class of its own has no safe file format; it stays in memory
     fitted = stream.model.bank_.model.estimator
@@ -53,8 +57,12 @@ def test_a_month_of_flights_with_labels_a_day_late(tmp_path, monkeypatch):
             assert call("POST", "/observe", {"rows": rows, "ids": ids})[0] == 200
     late = stream.start - stream.n_train
     y = month.y[stream.start :]
-    ours, theirs = (task_scores(np.array(P)[late:], y, "binary") for P in (found, wanted))
-    drop = task_scores(stream.run("drop")[late:], y, "binary")
-    print(f"AUC {ours['auc']:.5f}, the stream's {theirs['auc']:.5f}, ignoring {drop['auc']:.5f}")
+    ours, theirs, again, drop = (
+        task_scores(np.array(P)[late:], y, "binary")["auc"]
+        for P in (found, wanted, trained_again, stream.run("drop"))
+    )
+    print(f"AUC {ours:.5f}, the stream's {theirs:.5f}, training again {again:.5f}, drop {drop:.5f}")
     np.testing.assert_allclose(found, wanted, atol=1e-6)
-    assert abs(ours["auc"] - theirs["auc"]) < 5e-4
+    assert abs(ours - theirs) < 5e-4
+    assert ours > again - 0.003
+    assert ours > drop + 0.01
