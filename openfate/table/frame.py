@@ -31,6 +31,7 @@ _LISTS = (list, tuple, set, frozenset, np.ndarray)
 # WHY: below some dozens of rows Python is faster than polars' calls, of which a column takes five.
 FEW_ROWS = 64
 _PLAIN_TYPES = frozenset({pl.String, pl.Boolean, pl.Int64, pl.Float64})
+_ODD_TYPES = frozenset({pl.Array, pl.Struct, pl.Object})  # that narwhals or Python must read
 _SIMPLE = {str, int, float, bool, date, datetime, time, timedelta, type(None)}
 # Cells of a subclass are of the class: pandas' Timestamp is a datetime.  A datetime is a date, too.
 _CLASSES = (str, bool, int, float, datetime, date, time, timedelta, Decimal, dict, bytes)
@@ -135,7 +136,7 @@ def read_table(frame: Any) -> Table:
                     columns[name] = _nan_to_null(column)
                     few[name] = pl.Float64, columns[name].to_list()
                 continue
-            is_odd = column.dtype.is_nested() or column.dtype == pl.Object
+            is_odd = column.dtype.base_type() in _ODD_TYPES
             columns[name] = _to_polars(data[name], name) if is_odd else _nan_to_null(column)
         table = Table(len(frame), columns, frame)
         vars(table)["few"] = few
@@ -350,6 +351,13 @@ def elements_of(column: pl.Series, field: str) -> tuple[NDArray[np.int64], pl.Se
             f"multivalued field {field!r} holds values of type {column.dtype}; "
             "give a list in every cell, or declare it categorical."
         )
+    inner = column.dtype.inner  # type: ignore[attr-defined]
+    if len(column) <= FEW_ROWS and inner.base_type() in _PLAIN_TYPES:
+        # WHY: to explode a column takes polars a quarter of a millisecond, however short it is.
+        lists = enumerate(column.to_list())
+        few = [(row, value) for row, cell in lists for value in cell or () if value is not None]
+        rows, values = zip(*few, strict=True) if few else ((), ())
+        return np.array(rows, dtype=np.int64), pl.Series("value", values, dtype=inner)
     frame = pl.DataFrame({"row": np.arange(len(column)), "value": column})
     frame = frame.explode("value").drop_nulls("value")
     return frame["row"].to_numpy(), frame["value"]

@@ -1,4 +1,4 @@
-"""Data sets by their names: the paper's UCI experiments, logs in time order, scikit-learn's digits.
+"""Data sets by their names: the paper's UCI experiments, logs in time order, scikit-learn's.
 
 No data file is part of the package: see `openfate_lab.data.fetch`.
 """
@@ -24,6 +24,9 @@ from openfate_lab.data.source import Source
 SOURCES: LazyDict[Source] = LazyDict(
     {
         "digits": "openfate_lab.data.uci_tables:DIGITS",
+        "breast_cancer": "openfate_lab.data.uci_tables:BREAST_CANCER",
+        "wine": "openfate_lab.data.uci_tables:WINE",
+        "iris": "openfate_lab.data.uci_tables:IRIS",
         "gene": "openfate_lab.data.uci_tables:GENE",
         "protein": "openfate_lab.data.uci_tables:PROTEIN",
         "protein-noleak": "openfate_lab.data.uci_tables:PROTEIN_NOLEAK",

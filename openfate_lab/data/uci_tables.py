@@ -1,4 +1,4 @@
-"""The data sets of the paper's first experiments, and scikit-learn's digits.
+"""The data sets of the paper's first experiments, and those that come with scikit-learn.
 
 PAPER: D, the number of 0-1 features, equals the paper's Table 2 but for `calls` (216 here, 219
 there, unexplained).
@@ -27,25 +27,29 @@ def _numbered(stem: str, n: int) -> list[str]:
     return [f"{stem}_{i}" for i in range(1, n + 1)]
 
 
-# ---- digits ------------------------------------------------------------------------------------
+# ---- scikit-learn's ----------------------------------------------------------------------------
 
 
-def _read_digits() -> Content:
-    # WHY: imported here, by name, because scikit-learn takes a second that only digits needs.
-    digits = import_module("sklearn.datasets").load_digits()
-    schema = Schema(
-        Field(f"pixel_{r}_{c}", "numeric", n_buckets=4, bounds=(0, 16))
-        for r in range(8)
-        for c in range(8)
-    )
-    pixels = np.ascontiguousarray(digits.data, dtype="<f8")  # (1797, 64)
-    y = np.ascontiguousarray(digits.target, dtype="<i8")
-    sha256 = hashlib.sha256(pixels.tobytes() + y.tobytes()).hexdigest()
-    frame = pl.DataFrame(pixels, schema=list(schema.names))
+def _read_sklearn(name: str, schema: Schema | None = None) -> Content:
+    # WHY: imported here, by name, because scikit-learn takes a second that only these need.
+    table = getattr(import_module("sklearn.datasets"), f"load_{name}")()
+    numbers = np.ascontiguousarray(table.data, dtype="<f8")  # (N, d)
+    y = np.ascontiguousarray(table.target, dtype="<i8")
+    sha256 = hashlib.sha256(numbers.tobytes() + y.tobytes()).hexdigest()
+    names = table.feature_names if schema is None else schema.names
+    frame = pl.DataFrame(numbers, schema=list(names))
     return encode(frame, pl.Series(y).cast(pl.String), schema, sha256=sha256)
 
 
-DIGITS = Source(_read_digits)
+_PIXELS = Schema(
+    Field(f"pixel_{r}_{c}", "numeric", n_buckets=4, bounds=(0, 16))
+    for r in range(8)
+    for c in range(8)
+)
+DIGITS = Source(partial(_read_sklearn, "digits", _PIXELS))
+BREAST_CANCER, WINE, IRIS = (
+    Source(partial(_read_sklearn, name)) for name in ("breast_cancer", "wine", "iris")
+)
 
 # ---- gene --------------------------------------------------------------------------------------
 

@@ -71,6 +71,21 @@ def test_digits_needs_no_folder():
 
 
 @pytest.mark.parametrize(
+    ("name", "shape", "first", "n_classes"),
+    [
+        ("breast_cancer", (569, 30), "mean radius", 2),
+        ("wine", (178, 13), "alcohol", 3),
+        ("iris", (150, 4), "sepal length (cm)", 3),
+    ],
+)
+def test_tables_of_scikit_learn_need_no_folder(name, shape, first, n_classes):
+    data = load(name)
+    assert data.raw.shape == shape
+    assert (data.fields[0], len(data.classes)) == (first, n_classes)
+    assert data.X.n_rows == len(data.y) == shape[0]
+
+
+@pytest.mark.parametrize(
     ("name", "n_rows", "n_fields", "classes"),
     [
         ("gene", 3, 60, ("EI", "IE", "N")),
@@ -246,8 +261,8 @@ def test_an_unknown_data_set_is_answered_with_a_close_name():
     with pytest.raises(InputError) as error:
         load("genes")
     assert str(error.value) == (
-        "unknown data set 'genes'; did you mean 'gene'? (data sets: digits, gene, protein, "
-        "protein-noleak, robot, drive, drive-sample, calls, github, flights, "
+        "unknown data set 'genes'; did you mean 'gene'? (data sets: digits, breast_cancer, wine, "
+        "iris, gene, protein, protein-noleak, robot, drive, drive-sample, calls, github, flights, "
         "criteo-sample, avazu-sample)"
     )
 

@@ -352,9 +352,9 @@ def test_a_cache_that_cannot_be_written_is_named(server, tmp_path):
         ),
         (
             ("robots",),
-            "unknown data set 'robots'; did you mean 'robot'? (data sets: digits, gene, protein, "
-            "protein-noleak, robot, drive, drive-sample, calls, github, flights, "
-            "criteo-sample, avazu-sample)",
+            "unknown data set 'robots'; did you mean 'robot'? (data sets: digits, breast_cancer, "
+            "wine, iris, gene, protein, protein-noleak, robot, drive, drive-sample, calls, github, "
+            "flights, criteo-sample, avazu-sample)",
         ),
     ],
 )
