@@ -89,9 +89,13 @@ class RowAdam:
         self.upto = torch.zeros_like(self.last)
         self.ids: Tensor | None = None
         self.rows = self.rows_m = self.rows_v = table[:0]
+        self.room = [table[:0]] * 3  # where touched rows and their moments lie
 
     def touch(self, ids: Tensor) -> Tensor:
-        """The rows `ids` (U,), each once, as they are after all steps so far: (U, C), a leaf."""
+        """The rows `ids` (U,), each once, as they are after all steps so far: (U, C), a leaf.
+
+        Its memory is used again: the next `touch` or `settle` overwrites it.
+        """
         if self.ids is not None:
             raise InputError("rows are touched already: call release first.")
         self._take(ids)
@@ -101,9 +105,16 @@ class RowAdam:
         return self.rows
 
     @torch.no_grad()
-    def step(self) -> None:
-        """One step of Adam with the gradient of the touched rows, which is then forgotten."""
-        grad, self.rows.grad = self.rows.grad, None
+    def step(self, grad: Tensor | None = None) -> None:
+        """One step of Adam with the gradient of the touched rows, which is then forgotten.
+
+        Parameters
+        ----------
+        grad
+            (U, C), overwritten; None: the one that autograd left at the rows, or zero.
+        """
+        if grad is None:
+            grad, self.rows.grad = self.rows.grad, None
         self.t += 1
         if grad is None:
             grad = torch.zeros_like(self.rows)
@@ -156,9 +167,13 @@ class RowAdam:
     # ---- inside ----------------------------------------------------------------------------
 
     def _take(self, ids: Tensor) -> None:
-        self.ids = ids
+        # WHY: memory that is new at each step comes page by page, three times as long as the copy.
+        self.ids, n = ids, len(ids)
+        if n > len(self.room[0]):
+            self.room = [self.table.new_empty(n + n // 4, *self.table.shape[1:]) for _ in range(3)]
         self.rows, self.rows_m, self.rows_v = (
-            whole.detach().index_select(0, ids) for whole in (self.table, self.m, self.v)
+            torch.index_select(whole.detach(), 0, ids, out=room[:n])
+            for whole, room in zip((self.table, self.m, self.v), self.room, strict=True)
         )
 
     def _write(self, ids: Tensor, touched: bool) -> None:
