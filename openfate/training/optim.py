@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Literal, cast, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -268,10 +269,13 @@ class RowAdam:
 
 def _put_rows(whole: Tensor, ids: Tensor, part: Tensor) -> None:
     """Write the rows `ids` (U,) of a table, each once."""
-    if whole.device.type == "cpu":  # WHY: `index_copy_` goes number by number: three times as long
-        whole.numpy()[ids.numpy()] = part.numpy()
-    else:
+    if whole.device.type != "cpu" or not part.numel():
         whole.index_copy_(0, ids, part)
+        return
+    # WHY: `index_copy_` goes number by number, three times as long; as one item each, rows are
+    # copied in four fifths of the time that numpy takes for rows of numbers.
+    item = np.dtype((np.void, part[0].numel() * part.element_size()))
+    whole.numpy().view(item)[ids.numpy()] = part.numpy().view(item)
 
 
 class LeanAdam:
