@@ -1113,7 +1113,7 @@ class JointEvidence:
         self, P: Floats, X: MultiHot, votes: Floats | None, sweep: _Sweep, pooling: Pooling
     ) -> Floats:
         joined = self._joined(X, sweep.sums)
-        e = pooled_evidence(sweep.sums, _select_cells(X, joined), votes, pooling.alpha)
+        e = pooled_evidence(sweep.sums, X.keep(joined), votes, pooling.alpha)
         # WHY: the strength is measured on thousands of rows, and often there is nothing to weigh.
         if pooling.strength == 0 or not e.any():
             e = np.zeros_like(e)
@@ -1122,7 +1122,7 @@ class JointEvidence:
         else:
             e = pooling.fixed(sweep.fixed.strength).strength * e
         if not joined.all():
-            e = e + weigh(self.live.state, _select_cells(X, ~joined), self.live.fixed)
+            e = e + weigh(self.live.state, X.keep(~joined), self.live.fixed)
         return combine(P, e, sweep.sums.task, pooling.slope)
 
     def _joined(self, X: MultiHot, sums: JointPools) -> NDArray[np.bool_]:
@@ -1199,15 +1199,6 @@ class _Sweep:
     @cached_property
     def fixed(self) -> Pooling:
         return self.joint.fix(self)
-
-
-def _select_cells(X: MultiHot, kept: NDArray[np.bool_]) -> MultiHot:
-    """Some cells of the rows, in the same feature space."""
-    if kept.all():
-        return X
-    row_ptr = np.concatenate([[0], np.cumsum(kept)])[X.row_ptr].astype(np.int64)
-    values = None if X.values is None else X.values[kept]
-    return MultiHot(row_ptr, X.ids[kept], X.n_features, values)
 
 
 def _fix(pooling: Pooling, sums: Pools, sample: Sample, own: Floats, mean: Floats) -> Pooling:

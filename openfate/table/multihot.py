@@ -275,10 +275,21 @@ class MultiHot(ComputesOnce):
             raise InputError(
                 f"{self.n_features} features are no more than {n_features}; widen the rows instead."
             )
-        kept = self.ids < n_features
+        X = self.keep(self.ids < n_features)
+        return MultiHot(X.row_ptr, X.ids, n_features, X.values)
+
+    def keep(self, kept: NDArray[np.bool_]) -> MultiHot:
+        """The same rows and features with some of the entries, those where `kept` (nnz,) is true.
+
+        Examples
+        --------
+        >>> rows = MultiHot.from_rows([[0, 2], [1], [2]], n_features=3)
+        >>> rows.keep(rows.ids != 2).row_ptr.tolist()
+        [0, 1, 2, 2]
+        """
         if kept.all():
-            return MultiHot(self.row_ptr, self.ids, n_features, self.values)
-        return MultiHot(self._ends(kept), self.ids[kept], n_features, _at(self.values, kept))
+            return self
+        return MultiHot(self._ends(kept), self.ids[kept], self.n_features, _at(self.values, kept))
 
     def select_features(self, features: ArrayLike) -> MultiHot:
         """Take the given features only, each once, renumbered 0, 1, ... in the given order."""

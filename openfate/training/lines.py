@@ -81,7 +81,7 @@ class Lines:
 
     def within_cells(self, X: MultiHot) -> NDArray[np.bool_]:
         """(E,) whether each entry belongs to the same cell as the one before it."""
-        line = self.line_of[X.ids]
+        line = self.line_of.take(X.ids)
         same = np.zeros(X.nnz, dtype=bool)
         same[1:] = (line[1:] >= 0) & (line[1:] == line[:-1])
         first = X.row_ptr[:-1]

@@ -189,8 +189,10 @@ class Ranks:
     @torch.no_grad()
     def agree_(self, model: nn.Module) -> None:
         """Give all ranks the mean of what layers have noted, as BatchNorm does: not of weights."""
+        if self.is_alone or self.whole_graph:
+            return
         noted = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-        if self.is_alone or self.whole_graph or not noted:
+        if not noted:
             return
         flat = torch.cat([buffer.reshape(-1) for buffer in noted]) / self.n_ranks
         dist.all_reduce(flat)

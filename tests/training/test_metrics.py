@@ -14,7 +14,7 @@ from sklearn import metrics as sklearn_metrics
 from torch import Tensor
 
 from openfate.training import StreamingAUC, accuracy, log_loss, probabilities, roc_auc
-from openfate.training.metrics import mean_loss, weighted_mean
+from openfate.training.metrics import loss_and_slope, mean_loss, weighted_mean
 
 
 def make(n_outputs: int, *leading: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -166,6 +166,20 @@ def test_loss_and_gradient_equal_those_written_out(loss, n_outputs, weighted, se
     torch.testing.assert_close(ours, theirs)
     pair = torch.autograd.grad(ours, outputs)[0], torch.autograd.grad(theirs, outputs)[0]
     torch.testing.assert_close(*pair)
+
+
+@pytest.mark.parametrize("members", [(), (3,)])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("loss", "n_outputs"), KINDS)
+def test_a_loss_with_its_slope_equals_autograds_to_the_bit(loss, n_outputs, weighted, members):
+    outputs, y, weight = make_targets(loss, n_outputs, 0, *members)
+    # As networks side by side give them: (members, rows, outputs), turned.
+    outputs = outputs.transpose(0, -2).contiguous().transpose(0, -2).requires_grad_()
+    weight = weight if weighted else None
+    expected = mean_loss(loss, outputs, y, weight)
+    found, slope = loss_and_slope(loss, outputs.detach(), y, weight)
+    assert torch.equal(found, expected.detach())
+    assert torch.equal(slope, torch.autograd.grad(expected, outputs)[0])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
