@@ -262,7 +262,7 @@ def native_columns(table: Table) -> Any:
     if not isinstance(table.native, np.ndarray):
         frame = nw.from_native(table.native, eager_only=True)
         return frame.select(*table.columns).to_native()
-    # Columns of an array are named by their place (`openfate.estimators.inputs`): x0, x1, ...
+    # Columns of an array are named by their place, x0, x1, ...: an estimator does that in `fit`.
     places = [int(name.removeprefix("x")) for name in table.columns]
     return table.native if len(places) == table.native.shape[1] else table.native.take(places, 1)
 

@@ -27,7 +27,9 @@ from openfate.errors import InputError
 
 # Of several commands.
 Bundle = Annotated[Path, "A folder that `openfate fit` wrote."]
-RowsPath = Annotated[Path, "CSV, TSV (also .gz), Parquet or a folder of them."]
+RowsPath = Annotated[
+    Path, "CSV, TSV (also .gz), Parquet or a folder of them; or what prepare wrote."
+]
 Where = Annotated[str | None, 'Only rows for which this SQL expression is true: "month = 1".']
 Null = Annotated[
     list[str] | None,

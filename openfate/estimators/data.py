@@ -71,7 +71,7 @@ class TrainingData:
             table = read_table(frame)
             if not found and table.n_rows <= _GUESSED_ROWS and self.table is not None:
                 return table
-            found.append(_first(table, _GUESSED_ROWS - n_rows))
+            found.append(table.select_rows(slice(0, _GUESSED_ROWS - n_rows)))
             n_rows += found[-1].n_rows
             if n_rows >= _GUESSED_ROWS:
                 break
@@ -87,18 +87,13 @@ class TrainingData:
         changed = replace(self, target=target, times=None if times is None else times[some])
         if self.table is None:
             return replace(changed, frames=_Kept(self.frames, kept))
-        table = Table(len(some), {n: column[some] for n, column in self.table.columns.items()})
+        table = self.table.select_rows(some)
         return replace(changed, frames=[table], table=table)
 
     def cut(self) -> TrainingData:
         """The same rows in many frames, where they are one that is too large."""
         assert self.table is not None
         return replace(self, frames=_Cut(self.table), table=None)
-
-
-def _first(table: Table, n_rows: int) -> Table:
-    columns = {name: column.head(n_rows) for name, column in table.columns.items()}
-    return Table(min(n_rows, table.n_rows), columns)
 
 
 @dataclass(frozen=True)
@@ -120,7 +115,7 @@ class _Kept:
             table = read_table(frame)
             some = np.flatnonzero(self.kept[first : first + table.n_rows])
             first += table.n_rows
-            yield Table(len(some), {name: column[some] for name, column in table.columns.items()})
+            yield table.select_rows(some)
 
 
 @dataclass(frozen=True)

@@ -311,7 +311,7 @@ class FATEEstimator(BankEstimator):
 
         def retrain(n_rows: int, encoder: Encoder) -> Network | None:
             shown = None if weight is None else weight[:n_rows]
-            first = _select_rows(table, np.arange(n_rows)), labels[:n_rows], shown
+            first = table.select_rows(slice(0, n_rows)), labels[:n_rows], shown
             parts = [*bank.kept, first]
             if not is_due(self._n_labels + n_rows, slow=True):
                 return None
@@ -942,10 +942,6 @@ def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return str(check_device(name))
-
-
-def _select_rows(table: Table, rows: NDArray[np.intp]) -> Table:
-    return Table(len(rows), {name: column[rows] for name, column in table.columns.items()})
 
 
 def _drop_weightless(

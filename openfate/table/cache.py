@@ -150,10 +150,9 @@ class RowCache:
             table = read_table(frame)
             n_passed += table.n_rows
             if n_passed > writer.n_rows:
-                n_new = n_passed - writer.n_rows
-                first = table.n_rows - n_new
-                columns = {name: column[first:] for name, column in table.columns.items()}
-                writer.append(grown.encode(Table(n_new, columns) if first else table))
+                first = table.n_rows - (n_passed - writer.n_rows)
+                rest = table.select_rows(slice(first, table.n_rows)) if first else table
+                writer.append(grown.encode(rest))
         if writer.n_rows != len(spared):
             raise DataFileError(
                 f"{self.folder}: {len(spared)} rows were counted and {writer.n_rows} encoded; "

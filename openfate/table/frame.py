@@ -66,6 +66,18 @@ class Table:
             vars(kept)["few"] = few
         return kept
 
+    def select_rows(self, rows: NDArray[np.integer] | slice) -> Table:
+        """Some of the rows, without what they were read from.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> read_table(pl.DataFrame({"a": [1, 2, 3]})).select_rows(slice(1, 9)).n_rows
+        2
+        """
+        n_rows = len(range(self.n_rows)[rows]) if isinstance(rows, slice) else len(rows)
+        return Table(n_rows, {name: column[rows] for name, column in self.columns.items()})
+
     @cached_property
     def few(self) -> Mapping[str, tuple[type[pl.DataType], Sequence[Any]]]:
         """The type and the cells of each column of plain texts and numbers, as Python has them.

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -45,6 +45,7 @@ from openfate.table.fields import Field, Knots, Numeric
 from openfate.table.frame import FEW_ROWS, numbers_of, text_of
 from openfate.table.pieces import read_ahead
 from openfate.table.schema import Schema
+from openfate.table.shards import PreparedData, prepared_folder
 
 Content = gzip.GzipFile | io.BufferedReader
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -397,6 +398,8 @@ def find_paths(path: Paths, any_suffix: bool = False) -> list[Path]:
                 ".parquet and folders of them."
             )
         return [at]
+    if prepared_folder(at) is not None:
+        return PreparedData(at).files()
     inside = sorted(file for file in at.rglob("*") if file.is_file() and file.name[0] != ".")
     parquet = [file for file in inside if _is_parquet(file)]
     text = [file for file in inside if any_suffix or suffix_of(file) in SEPARATORS]
@@ -483,6 +486,19 @@ class ParquetFile:
             raise DataFileError(f"{self.path}: cannot be read as Parquet ({what}).") from None
 
 
+class ShardFile(ParquetFile):
+    """A shard that `prepare` wrote, with the values that its ids stand for."""
+
+    def __init__(self, path: Path, data: PreparedData) -> None:
+        super().__init__(path)
+        self._data = data
+        self.types |= dict.fromkeys(data.fields, pl.String())
+
+    def frames(self, columns: Sequence[str], size: int) -> Iterator[pl.DataFrame]:
+        """All rows, about `size` at a time."""
+        return map(self._data.decode, super().frames(columns, size))
+
+
 File = TextFile | ParquetFile
 
 
@@ -499,7 +515,7 @@ class RowFile:
     path
         By suffix: .csv, .tsv, the same with .gz, .parquet; a folder of such files, a pattern
         (``logs/*.parquet``), or a list.  Files follow one another by name, and have the same
-        columns.
+        columns.  A folder that `prepare` wrote, or shards of it, in the order of the rows.
     nulls
         Cells of a text file that mean "missing", besides empty ones.
     types
@@ -538,8 +554,11 @@ class RowFile:
         self._known = {name: named_type(dtype) for name, dtype in (types or {}).items()}
         self._files: list[File] = []
         self._spools: dict[Path, _Spool] = {}
+        prepared = cache(PreparedData)  # opened once for all of its shards
         for each in paths:
-            if _is_parquet(each):
+            if (folder := prepared_folder(each)) is not None:
+                self._files.append(ShardFile(each, prepared(folder)))
+            elif _is_parquet(each):
                 self._files.append(ParquetFile(each, may_be_empty=len(paths) > 1))
             else:
                 self._files.append(TextFile(each, separator, columns, has_quotes=columns is None))

@@ -154,5 +154,4 @@ def cut_table(table: Table, size: int = PART_ROWS) -> Iterator[Table]:
     [2, 1]
     """
     for start in range(0, table.n_rows, size):
-        columns = {name: column.slice(start, size) for name, column in table.columns.items()}
-        yield Table(min(size, table.n_rows - start), columns)
+        yield table.select_rows(slice(start, start + size))

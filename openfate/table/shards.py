@@ -25,6 +25,7 @@ from openfate.records import Between, Shape, read_record
 from openfate.table.pieces import Batch, batches_of, read_ahead
 
 VERSION = 1
+RARE = "(rare)"  # what stands for the values that share a feature
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,13 @@ _MANIFEST = {
     ],
     "parts": {str: [_SHARD]},
 }
+
+
+def prepared_folder(path: Path) -> Path | None:
+    """The prepared data that a folder is, or that a file is a shard of, if there is any."""
+    folder = path if path.is_dir() else path.parent.parent
+    is_ours = path.is_dir() or path.parent.name == "shards"
+    return folder if is_ours and (folder / "manifest.json").is_file() else None
 
 
 class PreparedData:
@@ -115,6 +123,28 @@ run `openfate prepare`.
         Columns: field, value, id, kind ("observed", "rare", "new"), count, train, validation, test.
         """
         return pl.scan_parquet(self.folder / self.manifest["vocabulary"]["file"])
+
+    @cached_property
+    def _texts(self) -> pl.Series:
+        """(D,) the value of each feature."""
+        value = pl.when(pl.col("kind") == "rare").then(pl.lit(RARE)).otherwise("value")
+        found = self.vocabulary().select("id", value.alias("value")).unique("id").collect()
+        return found.sort("id")["value"]
+
+    def decode(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows of a shard with the values that their ids stand for, `RARE` for all rare ones."""
+        return pl.DataFrame(
+            [
+                self._texts.gather(column).alias(column.name)
+                if column.name in self.fields
+                else column
+                for column in rows
+            ]
+        )
+
+    def files(self) -> list[Path]:
+        """The shards of all parts, in the order of the rows."""
+        return [self.folder / shard.file for part in self.parts for shard in self.shards(part)]
 
     def shards(self, part: str) -> tuple[Shard, ...]:
         """List the files of a part, in order."""

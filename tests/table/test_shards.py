@@ -11,7 +11,7 @@ import pytest
 from spoiling import spoilt
 
 from openfate.errors import DataFileError, InputError
-from openfate.table import PreparedData, prepare
+from openfate.table import PreparedData, RowFile, prepare
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,18 @@ def data(tmp_path_factory):
     rows = [f"{int(i % 3 == 0)},{i % 5},{i % 7},{i // 50}" for i in range(1000)]
     (folder / "rows.csv").write_text("\n".join(["click,a,b,c", *rows]))
     return prepare(folder / "rows.csv", folder / "out", "csv", target="click", shard_rows=13)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """A log whose cells are text, with holes: 400 rows, and its values' numbers of rows differ."""
+    rng = np.random.default_rng(0)
+    ads = [f"ad{n}" if n % 7 else None for n in rng.zipf(1.6, 400) % 40]
+    sites = [f"site{n}" for n in rng.integers(0, 6, 400)]
+    path = tmp_path_factory.mktemp("log") / "rows.csv"
+    clicks = rng.integers(0, 2, 400)
+    pl.DataFrame({"click": clicks, "ad": ads, "site": sites}).write_csv(path)
+    return path
 
 
 def joined(batches):
@@ -123,3 +135,24 @@ def test_a_manifest_with_one_thing_wrong_is_refused_or_does_no_harm(data, tmp_pa
         except Exception as error:
             pytest.fail(f"{key} was let through: {error!r}")
     assert refused > 50
+
+
+# ---- shards as rows ----------------------------------------------------------------------------
+
+
+def test_shards_are_the_rows_of_the_log_that_they_were_made_of(log, tmp_path):
+    prepare(log, tmp_path / "out", "csv", target="click", threshold=1, shard_rows=37)
+    plain = RowFile(log).read()
+    again = RowFile(tmp_path / "out").read(columns=plain.columns)
+    assert again.cast({"click": pl.Int64}).equals(plain)
+    some = RowFile(tmp_path / "out" / "shards" / "validation-*.parquet").read(columns=["ad"])
+    assert some["ad"].to_list() == plain["ad"][40:80].to_list()
+
+
+def test_rare_values_of_shards_are_one(log, tmp_path):
+    data = prepare(log, tmp_path / "out", "csv", target="click", threshold=4)
+    plain, again = (RowFile(path).read()["ad"].to_list() for path in (log, tmp_path / "out"))
+    counts = {ad: plain[:40].count(ad) for ad in plain}
+    wanted = ["(rare)" if 0 < counts[ad] < 4 else ad for ad in plain]
+    assert again == wanted and "(rare)" in wanted
+    assert data.files()[0].name == "train-00000.parquet"
