@@ -78,6 +78,7 @@ from openfate.table import (
     read_labels,
     read_table,
     target_numbers,
+    text_of,
     uncollected,
 )
 
@@ -669,9 +670,9 @@ class FeatureBank:
                 stacklevel=4,
             )
             return np.repeat(hash_keys(pl.Series([""])), table.n_rows)
-        try:
-            names = table.columns[self.source].cast(pl.String)
-        except pl.exceptions.PolarsError:
+        try:  # WHY not a cast: 7 and 7.0 are one source, as they are one value
+            names = text_of(table.columns[self.source], self.source)
+        except InputError:
             dtype = table.columns[self.source].dtype
             raise InputError(
                 f"the column {self.source!r}, which names the source of rows, holds {dtype}: give "

@@ -169,4 +169,9 @@ def _write(frames: Iterable[pl.DataFrame], out: Path) -> int:
         except pl.exceptions.PolarsError as error:  # a full disk, for one
             what = str(error).strip().splitlines()[0].rstrip(".")
             raise DataFileError(f"{out}: cannot be written ({what}).") from None
+        except pl.exceptions.PanicException:  # is no Exception
+            raise DataFileError(
+                f"{out}: cannot be written (a column of --keep holds what has no text, such as a "
+                f"date beyond the calendar); write --out {out.with_suffix('')}.parquet."
+            ) from None
         return n_rows

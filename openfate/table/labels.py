@@ -5,15 +5,18 @@ N rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from openfate.errors import InputError
 
+_ONE_EACH = "give a text, a number or a truth value for each row"
 _LARGEST = 1e100  # of a number to predict: squares of larger ones would leave float64
 
 
@@ -33,9 +36,18 @@ def read_labels(y: Any, n_rows: int) -> NDArray[Any]:
         series = nw.from_native(y, series_only=True)
         if series.null_count():
             raise InputError(_missing(int(series.is_null().arg_true()[0])))
-        y = np.asarray(series.to_numpy())
-    array = np.asarray(y)
+        try:
+            y = np.asarray(series.to_numpy())
+        except pl.exceptions.PolarsError:  # numpy has no such type
+            raise InputError(f"y holds cells of type {series.dtype}: {_ONE_EACH}.") from None
+    try:
+        array = np.asarray(y)
+    except ValueError:  # lists of several lengths
+        raise InputError(f"y holds lists, such as {reprlib.repr(y[0])}: {_ONE_EACH}.") from None
     if array.dtype.kind == "O":
+        odd = next((value for value in array.ravel() if not isinstance(value, Hashable)), None)
+        if odd is not None:
+            raise InputError(f"y holds cells of type {type(odd).__name__}: {_ONE_EACH}.")
         missing = [v is None or (isinstance(v, float) and np.isnan(v)) for v in array.ravel()]
         if any(missing):
             raise InputError(_missing(missing.index(True)))

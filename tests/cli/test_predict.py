@@ -116,3 +116,15 @@ def test_predict_never_replaces_its_own_rows(tables, fitted, tmp_path, refused):
         assert f"--out {out}: that would change the rows" in line
     assert rows.read_bytes() == (tables / "later.csv").read_bytes()
     assert list(folder.iterdir()) == []
+
+
+def test_a_kept_date_beyond_the_calendar_is_one_line(tables, fitted, tmp_path, refused, openfate):
+    far = pl.Series([2**30], dtype=pl.Int32).cast(pl.Date)  # polars panics, which is no Exception
+    rows = pl.read_csv(tables / "later.csv", schema_overrides={"zip": pl.String})
+    rows.with_columns(due=far.new_from_index(0, len(rows))).write_parquet(tmp_path / "a.parquet")
+    call = "predict", fitted, tmp_path / "a.parquet", "--keep", "due", "--exclude", "due", "--out"
+    line = refused(*call, tmp_path / "p.csv")
+    assert "date beyond the calendar" in line and f"--out {tmp_path / 'p'}.parquet" in line
+    assert not (tmp_path / "p.csv").exists()
+    openfate(*call, tmp_path / "p.parquet")
+    assert pl.read_parquet(tmp_path / "p.parquet")["due"].to_physical()[0] == 2**30

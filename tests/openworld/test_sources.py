@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 
 import numpy as np
@@ -154,6 +155,27 @@ def test_an_attacker_who_varies_rows_but_is_one_source(kind, tmp_path):
         rtol=0,
         atol=1e-12,
     )
+
+
+FAR = pl.Series([2**30], dtype=pl.Int32).cast(pl.Date)  # polars panics, which is no Exception
+
+
+def test_a_source_is_what_its_text_is_and_an_odd_one_is_refused():
+    rows, y = world()
+    model = make("wrapped").fit(rows[:600].select("a", "b", "user"), y[:600])
+    one, other = copy.deepcopy(model), copy.deepcopy(model)
+    seven = rows[600:640].with_columns(user=pl.lit(7))
+    one.observe(seven).observe(seven)
+    other.observe(seven).observe(seven.with_columns(user=pl.lit(7.0)))
+    asked = rows[900:]
+    assert np.array_equal(
+        one.predict_proba(asked, graph="state"), other.predict_proba(asked, graph="state")
+    )
+    before = one.bank_._state
+    for odd in (FAR, pl.Series([{"id": 7}]), pl.Series([[7]])):
+        with pytest.raises(InputError, match="'user', which names the source of rows, holds"):
+            one.observe(seven.with_columns(user=odd.new_from_index(0, len(seven))))
+    assert one.bank_._state is before
 
 
 def test_labelled_rows_keep_their_source_until_they_are_counted(tmp_path):

@@ -25,6 +25,9 @@ def test_labels_of_every_kind_are_read_alike(kind):
         ([1, 2, 3], "X has 2 rows and y 3"),
         (7, "X has 2 rows and y one value"),
         ([1j, 2], "Complex"),
+        (pl.Series([[["a"]], [["b"]]]), "y holds cells of type ndarray"),
+        (pl.Series([1, 2], dtype=pl.Int128), "y holds cells of type Int128"),
+        ([["a"], ["a", "b"]], r"y holds lists, such as \['a'\]: give a text"),
     ],
 )
 def test_what_is_no_label_of_each_row_is_refused(y, message):
