@@ -638,12 +638,25 @@ class Log:
             self._store.check()
             if sum(1 for _ in self.stream(first, position)) != position - first:
                 raise LogDamagedError(f"{self._store}: entries are missing.")
+            # WHY: the next entries would get positions for which the snapshot stands already, and a
+            # replay would leave them out.
+            found = self.blobs("snapshot").items()
+            later = [at for name, at in found if at > position and self._is_whole(name)]
+            if later:
+                raise LogDamagedError(
+                    f"{self._store}: ends at entry {position}, before the snapshot of "
+                    f"{max(later)}, which stands for it: ids up to there are no longer known."
+                )
         except LogDamagedError as error:
             self.damage.found.append(str(error))
             self._salvage()
             position = self.head()
         acknowledged = self._store.acknowledged()
-        if acknowledged > position:
+        if acknowledged is None:
+            what = "the note of the last entry is not what was written: later ones may be gone"
+            self.damage.found.append(f"{self._store}: {what}.")
+            self._store.acknowledge(position)
+        elif acknowledged > position:
             self.damage.found.append(f"entries {position + 1} to {acknowledged} are gone")
             self.damage.lost += list(range(position + 1, acknowledged + 1))
 
@@ -778,8 +791,8 @@ class Store(Protocol):
     def acknowledge(self, position: int) -> None:
         """Remember, outside the log, how far it went."""
 
-    def acknowledged(self) -> int:
-        """What `acknowledge` was told last; 0 where nobody knows."""
+    def acknowledged(self) -> int | None:
+        """What `acknowledge` was told last; 0 where nobody was, None where it is damaged."""
 
     def check(self) -> None:
         """Raise LogDamagedError where the files are."""
@@ -882,11 +895,12 @@ class _Sqlite:
 
     def acknowledge(self, position: int) -> None:
         with suppress(OSError):
-            os.pwrite(self._mark, b"%020d" % position, 0)
+            os.pwrite(self._mark, _mark_of(position), 0)
 
-    def acknowledged(self) -> int:
-        text = os.pread(self._mark, 20, 0)
-        return int(text) if text.isdigit() else 0
+    def acknowledged(self) -> int | None:
+        text = os.pread(self._mark, 100, 0)
+        position = int(text[:20]) if text[:20].isdigit() else 0
+        return position if text in (b"", _mark_of(position)) else None
 
     def check(self) -> None:
         found = self.execute("PRAGMA quick_check(1)")
@@ -898,8 +912,8 @@ class _Sqlite:
             (last,) = self._db.execute("SELECT max(position) FROM openfate_log").fetchone()
             (first,) = self._db.execute("SELECT min(position) FROM openfate_log").fetchone()
         except sqlite3.Error:
-            first, last = 1, self.acknowledged()
-        last = max(last or 0, self.acknowledged())
+            first, last = 1, 0
+        last = max(last or 0, self.acknowledged() or 0)
         for position in range(first or 1, min(last, (first or 1) + 10**8) + 1):
             with suppress(sqlite3.Error):
                 yield from self._db.execute(
@@ -944,6 +958,11 @@ class _Sqlite:
     def close(self) -> None:
         self._db.close()
         os.close(self._mark)
+
+
+def _mark_of(position: int) -> bytes:
+    """The note of the last entry: a position that one bit has changed would be believed."""
+    return f"{position:020} {checksum(position, 0.0, b'')}".encode()
 
 
 class _Postgres:
@@ -1029,7 +1048,7 @@ class _Postgres:
     def acknowledge(self, position: int) -> None:
         """The server knows."""
 
-    def acknowledged(self) -> int:
+    def acknowledged(self) -> int | None:
         return 0
 
     def check(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import threading
 import time
 
@@ -408,6 +409,31 @@ def test_damage_goes_back_to_the_last_good_state(bundle, tmp_path):
         file.write_bytes(file.read_bytes()[:-9])
     with LiveBank(bundle, str(tmp_path)) as again:
         assert any("snapshot" in text for text in again.log.damage.found)
+
+
+def test_a_log_that_ends_before_a_snapshot_goes_on_behind_it(bundle, tmp_path):
+    """As where the end of SQLite's own log was torn: entries that follow must not be hidden."""
+    state = tmp_path / "state"
+    for first in (0, 3):
+        with LiveBank(bundle, str(state), commit_s=0) as live:
+            for n in range(first, first + 3):
+                observe(live, [{"page": f"p{n}"}], [f"r{n}"])
+            before = live.bank
+        if not first:
+            shutil.copy(state / "log.sqlite", tmp_path)
+    shutil.copy(tmp_path / "log.sqlite", state)
+    with LiveBank(bundle, str(state), commit_s=0) as live:
+        assert "ends at entry 3, before the snapshot of 6" in live.log.damage.found[0]
+        assert_same(live.bank, before)
+        for n in range(6, 9):
+            observe(live, [{"page": f"p{n}"}], [f"r{n}"])
+        before = live.bank
+    (state / "snapshot-000000000000009.bin").unlink()  # as after a kill
+    with LiveBank(bundle, str(state)) as again:
+        assert again.position == 9
+        assert again.bank.n_rows == 409
+        assert_same(again.bank, before)
+        assert again.log.damage.found == []
 
 
 @pytest.mark.parametrize("kind", ["snapshot", "bundle", "*"])

@@ -181,6 +181,20 @@ def test_a_log_that_lost_its_end_says_so(tmp_path):
         assert log.damage.lost == [4, 5]
 
 
+def test_a_note_of_the_last_entry_that_was_changed_is_not_believed(tmp_path):
+    """A flipped bit may make of entry 5 one of 10^19: nobody would wait for those to be missed."""
+    entries, file = fill(tmp_path, 5), tmp_path / "acknowledged"
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(content)
+    with open_log(str(tmp_path)) as log:
+        assert log.read() == entries
+        assert "the last entry is not what was written" in log.damage.found[0]
+        assert log.damage.lost == []
+    with open_log(str(tmp_path)) as log:
+        assert log.damage.found == []
+
+
 def test_a_flipped_snapshot_is_found(tmp_path):
     with open_log(str(tmp_path)) as log:
         log.put_blob("snapshot", "7", 7, b"whole" * 100)
