@@ -336,5 +336,6 @@ def check_meta(meta: Mapping[str, Any]) -> None:
 def check_fields(schema: Any) -> None:
     """Refuse a field whose buckets no memory would hold."""
     for field in schema:
-        if max(field.n_buckets, field.n_knots) > _MOST_FIELD_BUCKETS:
+        n_knots = field.n_knots + len(field.jumps or ())
+        if max(field.n_buckets, n_knots) > _MOST_FIELD_BUCKETS:
             raise InputError(f"field {field.name!r} has {field.n_buckets} buckets")

@@ -48,6 +48,7 @@ from openfate.estimators.estimator import (
     kept_rows,
     unchanged_on_error,
 )
+from openfate.estimators.jumps import find_jumps
 from openfate.estimators.networks import (
     count_members,
     few_threads,
@@ -179,6 +180,8 @@ class FATEEstimator(BankEstimator):
             )
             seed = self._draw_seed()
             parts = split_rows(target, self.validation_share, seed, times=data.times)
+            if self.strategy != "fate":  # PAPER: knows numbers as buckets
+                schema = find_jumps(schema, head, target, parts[0], seed)
             encoded, keep = self._encode(data, schema, parts[1], seed, stack)
             encoder, X = encoded.encoder, encoded.X
             rows = LabelledRows(X.below(encoder.n_features), target, weight)
@@ -507,9 +510,10 @@ class FATEClassifier(BankClassifier, FATEEstimator):
     schema
         Kinds of columns where the guess would be wrong; see `openfate.Schema`.
     numeric
-        Numbers as "linear" between knots at quantiles, as "buckets" of equal width (the paper's
-        way), as one feature with a "value", or in "log" intervals, as counts of click logs are.
-        None: "linear", of the strategy "fate" "buckets".
+        Numbers as "linear" between knots at quantiles and on either side of thresholds at which the
+        target jumps (`openfate.Field`), as "buckets" of equal width (the paper's way), as one
+        feature with a "value", or in "log" intervals, as counts of click logs are.  None:
+        "linear", of the strategy "fate" "buckets".
     exclude
         Columns that are not used, now or later.
     backbone

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from openfate.table.dtypes import plain_types
     from openfate.table.encoder import Encoder, Growth
     from openfate.table.expressions import Expression, parse
-    from openfate.table.fields import Field, Numeric
+    from openfate.table.fields import Field, Numeric, numbers_in
     from openfate.table.frame import (
         Table,
         column_of,
@@ -88,6 +88,7 @@ __all__ = [
     "mix_bits",
     "names_rows",
     "new_in_row",
+    "numbers_in",
     "open_log",
     "open_rows",
     "parse",

@@ -79,6 +79,9 @@ class Field:
         The number of knots of a "linear" field, at most: fewer for few rows or values.
     knots
         Where the knots lie, ascending, if that is known beforehand.
+    jumps
+        Numbers, ascending, that are knots of a "linear" field besides: two that are neighbours let
+        what is learned jump between them, as at a threshold.
 
     Examples
     --------
@@ -97,6 +100,7 @@ class Field:
     scale: tuple[float, float] | None = None
     n_knots: int = 24
     knots: tuple[float, ...] | None = None
+    jumps: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -106,8 +110,9 @@ class Field:
         for name in ("bounds", "scale"):
             if (pair := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _as_pair(pair))
-        if self.knots is not None:
-            object.__setattr__(self, "knots", tuple(float(knot) for knot in self.knots))
+        for name in ("knots", "jumps"):
+            if (numbers := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(float(number) for number in numbers))
 
     def unchecked(self, **settings: Any) -> Field:
         """The field with other settings, which are as they must be.
@@ -142,9 +147,21 @@ class Field:
             yield f"bounds must be two finite numbers, the lower first, not {self.bounds!r}"
         if self.knots is not None and Knots.from_json(self, self.knots) is None:
             yield f"knots must be up to n_knots finite numbers, ascending, not {self.knots!r}"
+        if self.jumps is not None and _ascending(self.jumps) is None:
+            yield f"jumps must be finite numbers, ascending, not {self.jumps!r}"
         mean, std = (0.0, 1.0) if self.scale is None else _as_pair(self.scale)
         if not (math.isfinite(mean) and 0 < std < math.inf):
             yield f"scale must be a finite mean and a deviation above 0, not {self.scale!r}"
+
+
+def _ascending(numbers: Any) -> Floats | None:
+    """Finite numbers that grow, one or more, as an array; None for anything else."""
+    try:
+        found = np.array(numbers, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
+    fits = found.ndim == 1 and len(found) and np.isfinite(found).all()
+    return found if fits and (found[1:] > found[:-1]).all() else None
 
 
 def _as_pair(numbers: Any) -> tuple[float, float]:
@@ -830,7 +847,7 @@ class Knots(ComputesOnce):
         if len(numbers) < 2 * _ROWS_A_KNOT:  # WHY: what `of_tally` gives for them, in a tenth of it
             few = sorted({number for number in numbers.tolist() if math.isfinite(number)})
             if len(few) <= 2:
-                return cls(np.array(few)) if few else None
+                return cls(_with_jumps(field, np.array(few))) if few else None
         return cls.of_tally(field, _tally_of(field, numbers))
 
     @classmethod
@@ -842,7 +859,7 @@ class Knots(ComputesOnce):
         if not len(values):
             return None
         n_knots = max(2, min(field.n_knots, int(counts.sum()) // _ROWS_A_KNOT))
-        return cls.of_quantiles(values, counts, n_knots)
+        return cls(_with_jumps(field, cls.of_quantiles(values, counts, n_knots).at))
 
     @classmethod
     def declared(cls, knots: tuple[float, ...]) -> Knots:
@@ -907,12 +924,14 @@ class Knots(ComputesOnce):
     @classmethod
     def from_json(cls, field: Field, numbers: Any) -> Knots | None:
         """Read what `to_json` gave; None where these are no knots."""
-        try:
-            at = np.array(numbers, dtype=np.float64)
-        except (TypeError, ValueError):
-            return None
-        fits = at.ndim == 1 and 1 <= len(at) <= field.n_knots
-        return cls(at) if fits and np.isfinite(at).all() and (at[1:] > at[:-1]).all() else None
+        at = _ascending(numbers)
+        most = field.n_knots + len(field.jumps or ())
+        return cls(at) if at is not None and len(at) <= most else None
+
+
+def _with_jumps(field: Field, knots: Floats) -> Floats:
+    """The knots, and those that the field declares besides."""
+    return knots if field.jumps is None else np.union1d(knots, field.jumps)
 
 
 # ---- knots of columns that appear after training -------------------------------------------------
@@ -949,14 +968,16 @@ def guess_knots(fields: Iterable[Field], table: Table) -> list[Field]:
         while numbers := list(itertools.islice(columns, n_at_once)):
             some, places = places[: len(numbers)], places[len(numbers) :]
             every, n_found = knots_of_columns(np.array(numbers, dtype=np.float64), n_knots)
-            for at, knots, n in zip(some, every.tolist(), n_found.tolist(), strict=True):
-                found[at] = found[at].unchecked(knots=tuple(knots[:n])) if n else found[at]
+            for at, knots, n in zip(some, every, n_found.tolist(), strict=True):
+                if n:
+                    knots = tuple(_with_jumps(found[at], knots[:n]).tolist())
+                    found[at] = found[at].unchecked(knots=knots)
     return found
 
 
 def _few_numbers_in(table: Table, name: str) -> Sequence[float | None] | Floats:
     dtype, cells = table.few.get(name, (None, ()))
-    return cells if dtype in (pl.Float64, pl.Int64) else _numbers_in(table, name)
+    return cells if dtype in (pl.Float64, pl.Int64) else numbers_in(table, name)
 
 
 def knots_of_columns(numbers: Floats, most: int) -> tuple[Floats, NDArray[np.int64]]:
@@ -1173,7 +1194,7 @@ def read_numbers(numbers: Floats, measure: Edges | Scale | LogBuckets | None) ->
     )
 
 
-def _numbers_in(table: Table, name: str) -> Floats:
+def numbers_in(table: Table, name: str) -> Floats:
     """(N,) of a column, NaN where missing."""
     column = table.columns[name]
     if column.dtype == pl.Float64:
@@ -1244,7 +1265,7 @@ class Number(Kind):
     """
 
     name = "numeric"
-    settings = ("n_buckets", "bounds", "numeric", "scale", "n_knots", "knots")
+    settings = ("n_buckets", "bounds", "numeric", "scale", "n_knots", "knots", "jumps")
     stores = "bucket"
     states = ("edges", "scales", "knots", "logs")
 
@@ -1276,7 +1297,7 @@ class Number(Kind):
 
     def numbers(self, table: Table) -> Floats:
         """(N,) NaN where missing."""
-        return _numbers_in(table, self.field.name)
+        return numbers_in(table, self.field.name)
 
     def _read(self, table: Table) -> tuple[Cells, ...]:
         if isinstance(self.measure, Knots):

@@ -136,6 +136,29 @@ def test_the_number_of_knots_is_checked_and_kept():
     assert fitted(rng.normal(size=999), schema["pay"]).n_features == 5
 
 
+def test_jumps_are_knots_besides_and_are_kept():
+    field = Field("pay", "numeric", numeric="linear", n_knots=5, jumps=(0.25, 0.2625))
+    schema = Schema([field])
+    assert Schema.from_json(schema.to_json()) == schema
+    numbers = np.random.default_rng(0).normal(size=999)
+    encoder, plain = (
+        fitted(numbers, field),
+        fitted(numbers, Field("pay", "numeric", numeric="linear", n_knots=5)),
+    )
+    knots, others = ([e.decode(j)[1] for j in range(e.n_features)] for e in (encoder, plain))
+    assert knots == sorted({*others, 0.25, 0.2625})
+    again = Encoder.from_parts(*encoder.to_parts())
+    assert np.array_equal(dense(again, numbers), dense(encoder, numbers))
+    (declared,) = guess_knots([field], read_table(pl.DataFrame({"pay": [1.0, 2.0]})))
+    assert {0.25, 0.2625} <= set(declared.knots)
+
+
+@pytest.mark.parametrize("jumps", [(), (1.0, 1.0), (2.0, 1.0), (float("nan"),)])
+def test_what_are_no_jumps_is_refused(jumps):
+    with pytest.raises(InputError, match="field 'pay': jumps must be finite numbers, ascending"):
+        Field("pay", "numeric", numeric="linear", jumps=jumps)
+
+
 def slow_guess(numbers: list[float]) -> list[float] | None:
     """The twin: knots of one column that appears after training, number by number."""
     finite = np.array([x for x in numbers if x is not None and np.isfinite(x)])

@@ -214,7 +214,7 @@ def test_a_schema_knows_its_fields():
         (
             lambda: Schema.from_json('{"fields": [{"name": "a"}]}'),
             "a field needs name and kind (and n_buckets, bounds, hashed, numeric, scale, n_knots, "
-            "knots), not {'name': 'a'}.",
+            "knots, jumps), not {'name': 'a'}.",
         ),
     ],
 )
