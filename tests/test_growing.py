@@ -65,6 +65,19 @@ def test_threads_that_go_on_from_one_version_do_not_meet():
     assert not start.to_array().any()
 
 
+@pytest.mark.parametrize("width", [(), (2,)])
+def test_one_row_is_taken_as_many_are_and_is_a_copy(width):
+    rows = PagedArray(np.random.default_rng(0).random((70, *width)))
+    rows, pages, places = rows.open(np.array([40]))
+    pages[places] = 9.0
+    every = rows.take(np.arange(80))
+    for at in range(80):
+        one = rows.take(np.array([at], np.int32))
+        assert np.array_equal(one, every[at : at + 1])
+        one += 1  # nobody else sees it
+    assert np.array_equal(rows.take(np.arange(80)), every)
+
+
 @pytest.mark.parametrize("width", [(), (8,)])
 def test_a_change_copies_a_few_pages_whatever_the_length(width):
     n_rows, n_calls = 200_000, 200

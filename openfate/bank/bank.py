@@ -721,8 +721,10 @@ class FeatureBank:
         if not is_new.any():
             nothing = None if X.values is None else X.values[:0]
             return MultiHot.unchecked(np.zeros_like(X.row_ptr), X.ids[:0], n_features, nothing)
-        places = np.flatnonzero(is_new)
-        row_ptr = np.searchsorted(places, X.row_ptr)  # the new ones before each row
+        places = is_new.nonzero()[0]
+        # The new ones before each row.  WHY two ways: of one row, which a request waits for, it is
+        # known.
+        row_ptr = np.array([0, len(places)]) if X.n_rows == 1 else places.searchsorted(X.row_ptr)
         ids = X.ids[places] - np.int32(self.n_observed)
         if X.values is None:
             return MultiHot.unchecked(row_ptr, ids, n_features)
