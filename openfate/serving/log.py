@@ -823,6 +823,16 @@ def _blob_head(name: str, position: int) -> bytes:
     return f"{position:020}{checksum(position, 0.0, name.encode())}".encode()
 
 
+# WHY the second: SQLite quotes what it cannot read, and its message may be no UTF-8.
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+
+
+def _tells_damage(error: sqlite3.OperationalError) -> bool:
+    """Whether what seems an error of the machine, or of SQL, is one of the file."""
+    words = ("no such table", "no such column", "malformed", "unsupported file format")
+    return any(text in str(error) for text in words)
+
+
 class _Sqlite:
     """A folder with log.sqlite and one file for each snapshot and bundle."""
 
@@ -848,9 +858,9 @@ class _Sqlite:
         try:
             self._connect()
         except sqlite3.OperationalError as error:
-            if "malformed" not in str(error):
+            if not _tells_damage(error):
                 raise DataFileError(f"{self}: cannot be opened ({error}).") from None
-        except sqlite3.DatabaseError:
+        except _UNREADABLE:
             pass  # found out, and repaired, when the log is verified
 
     def _connect(self) -> None:
@@ -870,10 +880,10 @@ class _Sqlite:
         try:
             return list(self._db.execute(sql, values))
         except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
+            if _tells_damage(error):
                 raise LogDamagedError(f"{self}: is damaged ({error}).") from None
             raise LogUnavailableError(f"{self}: cannot be used now ({error}).") from None
-        except (sqlite3.DatabaseError, OverflowError) as error:
+        except (*_UNREADABLE, OverflowError) as error:
             raise LogDamagedError(f"{self}: is damaged ({error}).") from None
 
     @contextmanager
@@ -906,16 +916,20 @@ class _Sqlite:
         found = self.execute("PRAGMA quick_check(1)")
         if found != [("ok",)]:
             raise LogDamagedError(f"{self}: is damaged ({found[0][0]}).")
+        told = self.execute("SELECT sql FROM sqlite_master WHERE sql LIKE 'CREATE TABLE openfate%'")
+        wanted = {(f"CREATE TABLE {table.format(blob='BLOB')}",) for table in _TABLES}
+        if not wanted <= set(told):
+            raise LogDamagedError(f"{self}: its tables are not those that were made.")
 
     def readable(self) -> Iterator[tuple[Any, ...]]:
         try:
             (last,) = self._db.execute("SELECT max(position) FROM openfate_log").fetchone()
             (first,) = self._db.execute("SELECT min(position) FROM openfate_log").fetchone()
-        except sqlite3.Error:
+        except _UNREADABLE:
             first, last = 1, 0
         last = max(last or 0, self.acknowledged() or 0)
         for position in range(first or 1, min(last, (first or 1) + 10**8) + 1):
-            with suppress(sqlite3.Error):
+            with suppress(*_UNREADABLE):
                 yield from self._db.execute(
                     "SELECT position, at, body, checksum, rewrites FROM openfate_log "
                     "WHERE position = ?",

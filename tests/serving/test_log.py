@@ -157,6 +157,31 @@ def test_a_flipped_bit_is_found_and_what_is_good_is_kept(tmp_path, seed):
         assert log.append([observe("r0", x=2)])[0].status == 409 if kept else True
 
 
+@pytest.mark.parametrize(
+    ("place", "noise"),
+    [
+        (47, b"\x99"),  # the schema's format: "unsupported file format"
+        ("openfate_log (pos", b"\xa9" * 12),  # SQLite quotes it, and its words are no UTF-8
+        ("openfate_keys_1", b"\xf6>\xb2<"),
+        ("at DOUBLE", b"xt"),  # "no such column"
+        ("label_operation", b"lxbel"),  # of a table that is only written to
+    ],
+)
+def test_a_file_that_no_longer_says_what_it_holds_is_put_aside(tmp_path, place, noise):
+    fill(tmp_path, 10)
+    file = tmp_path / "log.sqlite"
+    content = bytearray(file.read_bytes())
+    at = place if isinstance(place, int) else content.index(place.encode())
+    content[at : at + len(noise)] = noise
+    file.write_bytes(content)
+    with open_log(str(tmp_path)) as log:
+        assert log.damage.found
+        [receipt] = log.append([observe("new", x=1)])
+        assert receipt.position == log.head()
+    assert list(tmp_path.glob("damaged-*/log.sqlite"))
+    assert open_log(str(tmp_path)).damage.found == []
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
 def test_a_torn_file_is_found(tmp_path, share):
     entries = fill(tmp_path, 60)
