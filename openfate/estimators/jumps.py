@@ -23,8 +23,8 @@ from openfate.table import Field, Schema, Table, numbers_in
 
 Floats = NDArray[np.float64]
 
-# Rows that are looked at.  WHY the fewest: those near a threshold, on one side, must be no more than
-# a tenth of all, or what they tell of a jump is what all tell of a slope.
+# Rows that are looked at.  WHY the fewest: those near a threshold, on one side, must be a tenth of
+# all or less, or what they tell of a jump is what all tell of a slope.
 _LEAST, _MOST = 160, 4_000
 _WORK = 4_000_000  # n d K: rows of wide tables are fewer
 _MOST_FIELDS = 1_000  # d: of more, too few rows would be looked at to tell anything
