@@ -274,7 +274,12 @@ def _gaps():
     closed = {(told["way"], told["metric"]): told for told in gaps["pooled"]}
     yield "| | cells | score | log-loss | harmed |"
     yield "|---" * 5 + "|"
-    for way, name in (("batch", "0-1 features, in one batch"), ("calls", "in calls of 100 rows")):
+    ways = {
+        "batch": "0-1 features, in one batch",
+        "calls": "in calls of 100 rows",
+        "rows": "row by row after `observe`, without github",
+    }
+    for way, name in ways.items():
         harmed = sum(cell["harm"] for cell in gaps["cells"] if cell["way"] == way)
         shares = (
             f"{closed[way, metric]['closed']:.0%} ± {closed[way, metric]['std']:.0%}"
@@ -292,6 +297,29 @@ def _gaps():
     yield f"| {name} | {none['n_cells']} | {' | '.join(shares)} | |"
 
 
+def _nothing_new():
+    """Lines of both models with all columns known, on raw tables."""
+    bases = {"fate": "`FATEClassifier`", "lightgbm": "LightGBM"}
+    found = {}
+    for base in bases:
+        path = ROOT / "results" / "nothing-new" / f"columns-{base}" / "summary.json"
+        for row in json.loads(path.read_text())["rows"]:
+            found[row["dataset"], base, row["metric"]] = row["mean"]
+    yield "| | " + " | ".join(bases.values()) + " |"
+    yield "|---" * 3 + "|"
+    names = sorted({key[0] for key in found})
+    for name in [*names, "mean"]:
+        some = names if name == "mean" else [name]
+        told = [
+            " / ".join(
+                _short(sum(found[each, base, metric] for each in some) / len(some))
+                for metric in ("score", "log_loss")
+            )
+            for base in bases
+        ]
+        yield f"| {name} | " + " | ".join(told) + " |"
+
+
 def with_gains(text):
     """A page with what new features and later labels were measured to be worth."""
     made = {
@@ -300,6 +328,7 @@ def with_gains(text):
         "cells": list(_label_cells()),
         "batch": list(_batch_cells()),
         "gaps": list(_gaps()),
+        "nothing": list(_nothing_new()),
     }
     for name, lines in made.items():
         pattern, found = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)", "\n".join(lines)

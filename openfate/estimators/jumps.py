@@ -23,7 +23,9 @@ from openfate.table import Field, Schema, Table, numbers_in
 
 Floats = NDArray[np.float64]
 
-_LEAST, _MOST = 40, 4_000  # rows that are looked at
+# Rows that are looked at.  WHY the fewest: those near a threshold, on one side, must be a tenth of
+# all or less, or what they tell of a jump is what all tell of a slope.
+_LEAST, _MOST = 160, 4_000
 _WORK = 4_000_000  # n d K: rows of wide tables are fewer
 _MOST_FIELDS = 1_000  # d: of more, too few rows would be looked at to tell anything
 _LEAVES, _LEAF = 64, 8  # of the tree, and the rows of one
@@ -57,11 +59,11 @@ def find_jumps(
     Examples
     --------
     >>> import polars as pl
-    >>> from openfate.estimators.target import read_classes
+    >>> from openfate.estimators.target import join_classes
     >>> x = np.linspace(0, 1, 201)
     >>> schema = Schema([Field("x", "numeric", numeric="linear")])
     >>> table = Table(201, {"x": pl.Series(x)})
-    >>> found = find_jumps(schema, table, read_classes(x > 0.3, 201), np.arange(201), seed=0)
+    >>> found = find_jumps(schema, table, join_classes([x > 0.3]), np.arange(201), seed=0)
     >>> np.round(found["x"].jumps, 3).tolist()
     [0.3, 0.305]
     """

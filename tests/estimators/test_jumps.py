@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 
 from openfate import FATEClassifier, FATERegressor, load
 from openfate.estimators.jumps import find_jumps
-from openfate.estimators.target import join_numbers, read_classes
+from openfate.estimators.target import join_classes, join_numbers
 from openfate.table import Field, Schema, read_table
 
 QUICK = {"epochs": 3, "n_members": 1, "width": 8, "hidden": (8,), "strategy": "none"}
@@ -37,13 +37,13 @@ def around(numbers, threshold):
 
 
 def test_a_threshold_has_a_knot_on_either_side(rows):
-    jumps = found(rows, read_classes(rows["b"] > 1.7, N))
+    jumps = found(rows, join_classes([np.asarray(rows["b"] > 1.7)]))
     assert jumps == {"b": around(rows["b"].to_numpy(), 1.7)}
 
 
 def test_thresholds_that_hold_for_part_of_the_rows_are_found(rows):
     a, b = rows["a"].to_numpy(), rows["b"].to_numpy()
-    jumps = found(rows, read_classes((a > 1) & (b > 0.8), N))
+    jumps = found(rows, join_classes([np.asarray((a > 1) & (b > 0.8))]))
     assert set(jumps) == {"a", "b"}
     assert set(around(b, 0.8)) <= set(jumps["b"]) and set(around(a, 1)) <= set(jumps["a"])
 
@@ -53,7 +53,7 @@ def test_numbers_and_several_labels_jump_too(rows):
     numbers = np.where(a > 2, 1.0, 0.0) + 0.1 * rng.normal(size=N)
     assert found(rows, join_numbers([numbers]))["a"] == around(a, 2)
     labels = np.stack([a > 2, rng.random(N) < 0.5], axis=1).astype(int)
-    assert found(rows, read_classes(labels, N))["a"] == around(a, 2)
+    assert found(rows, join_classes([np.asarray(labels)]))["a"] == around(a, 2)
 
 
 @pytest.mark.parametrize("has_slope", [True, False])
@@ -64,7 +64,7 @@ def test_few_thresholds_on_a_slope_or_in_noise_are_jumps(has_slope):
         rng = np.random.default_rng(seed)
         frame = pl.DataFrame({name: rng.normal(size=2000) for name in "abcde"})
         chance = 1 / (1 + np.exp(-2 * frame["a"].to_numpy())) if has_slope else 0.3
-        jumps = found(frame, read_classes(rng.random(2000) < chance, 2000))
+        jumps = found(frame, join_classes([np.asarray(rng.random(2000) < chance)]))
         n_jumps.append(sum(map(len, jumps.values())) / 2)
     assert np.mean(n_jumps) < 63 / 10
 
@@ -73,8 +73,8 @@ def test_only_rows_that_are_learned_from_are_looked_at(rows):
     y = np.zeros(N, int)
     y[300:] = rows["a"][300:].to_numpy() > 1
     y[:300] = np.random.default_rng(0).integers(0, 2, 300)
-    assert found(rows, read_classes(y, N), np.arange(300)) == {}
-    assert set(found(rows, read_classes(y, N), np.arange(300, N))) == {"a"}
+    assert found(rows, join_classes([np.asarray(y)]), np.arange(300)) == {}
+    assert set(found(rows, join_classes([np.asarray(y)]), np.arange(300, N))) == {"a"}
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e300])
@@ -82,10 +82,12 @@ def test_odd_numbers_do_no_harm(rows, odd):
     a = rows["a"].to_numpy().copy()
     a[::7] = odd
     frame = rows.with_columns(a=a, c=pl.lit(None, pl.Float64))
-    jumps = found(frame, read_classes(rows["b"] > 1.7, N), fields=[_line("a"), _line("c")])
+    jumps = found(
+        frame, join_classes([np.asarray(rows["b"] > 1.7)]), fields=[_line("a"), _line("c")]
+    )
     assert jumps == {"b": around(rows["b"].to_numpy(), 1.7)}
     huge = rows.with_columns(b=pl.col("b") * 1e300)
-    jumps = found(huge, read_classes(rows["b"] > 1.7, N))
+    jumps = found(huge, join_classes([np.asarray(rows["b"] > 1.7)]))
     assert jumps == {"b": around(huge["b"].to_numpy(), 1.7e300)}
 
 
@@ -94,7 +96,7 @@ def _line(name, **settings):
 
 
 def test_what_is_declared_stays(rows):
-    y = read_classes(rows["b"] > 1.7, N)
+    y = join_classes([np.asarray(rows["b"] > 1.7)])
     assert found(rows, y, fields=[_line("b", knots=(0.0, 1.0, 9.0))]) == {}
     assert found(rows, y, fields=[_line("b", jumps=(3.0,))]) == {"b": (3.0,)}
     assert found(rows, y, fields=[Field("b", "numeric")]) == {}
