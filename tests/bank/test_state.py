@@ -93,14 +93,18 @@ def check_stops(kind, labels, chosen):
             whole.observe(rows, **options)
     before, after, n_whole = everything(start), everything(whole), 0
     for number, at in enumerate(chosen(every.lines)):
-        with contextlib.suppress(KeyboardInterrupt, Exception), Stop(at, STOPS[number % 2]):
+        stop, is_whole = Stop(at, STOPS[number % 2]), False
+        with contextlib.suppress(KeyboardInterrupt, Exception), stop:
             bank.observe(rows, **options)
-            n_whole += 1
+            is_whole = True
+        # A line may not be run this time, as one that computes what is there by now.
+        assert not (is_whole and at in stop.lines), at
+        n_whole += is_whole
         if bank.n_rows == whole.n_rows:
             assert is_same(everything(bank), after), at
             bank.restore(start)
         assert is_same(everything(bank), before), at
-    assert number > 100 and n_whole < 5
+    assert number > 100 and n_whole < max(5, number / 100)
     assert np.array_equal(bank.predict(LATER), start.predict(LATER))
     bank.observe(rows, **options)
     assert is_same(everything(bank), after, 1e-9 if labels else 1e-12)
