@@ -293,6 +293,18 @@ class MultiHot(ComputesOnce):
         values = _at(self.values, present)
         return MultiHot(self._ends(present), ids[present], len(features), values)
 
+    def select_cells(self, kept: NDArray[np.bool_]) -> MultiHot:
+        """The same rows with some of their entries, of which `kept` (nnz,) is true.
+
+        Examples
+        --------
+        >>> MultiHot.from_rows([[0, 2], [1]], 3).select_cells(np.array([True, False, True])).ids
+        array([0, 1], dtype=int32)
+        """
+        if kept.all():
+            return self
+        return MultiHot(self._ends(kept), self.ids[kept], self.n_features, _at(self.values, kept))
+
     def _ends(self, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The `row_ptr` of the entries that are kept (E,)."""
         # WHY: a count of all entries up to each takes five times as long.
