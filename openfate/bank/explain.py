@@ -218,6 +218,4 @@ def _leave_one_out(X: MultiHot) -> MultiHot:
     left_out = repeated.row_ptr[:-1] + place
     keep = np.ones(repeated.nnz, dtype=bool)
     keep[left_out] = False
-    values = None if repeated.values is None else repeated.values[keep]
-    row_ptr = repeated.row_ptr - np.arange(X.nnz + 1)
-    return MultiHot(row_ptr, repeated.ids[keep], X.n_features, values)
+    return repeated.select_cells(keep)

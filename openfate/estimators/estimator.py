@@ -217,7 +217,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         def predict(name: str) -> Floats:
             if isinstance(model, Network):  # WHY: what is missing has no entries; to encode is slow
                 field = encoder.fields.index(name)
-                return model.predict(X.keep(encoder.field_at[X.ids] != field), encoder.field_at)
+                X_without = X.select_cells(encoder.field_at[X.ids] != field)
+                return model.predict(X_without, encoder.field_at)
             return bank.predict(rows.drop(name).to_native(), new_features="drop")
 
         return call.outputs, predict

@@ -21,7 +21,7 @@ import scipy.optimize
 import scipy.sparse
 from numpy.typing import NDArray
 
-from openfate.openworld.evidence import Floats, Task
+from openfate.openworld.evidence import Floats, Task, cell_parts
 from openfate.table import MultiHot
 
 RIDGES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # from strong to weak: each starts the next
@@ -143,7 +143,7 @@ class Corrections:
             (N,) how much each row counts, or None.
         """
         features, ids = np.unique(X.ids, return_inverse=True)
-        A = scipy.sparse.csr_array((_cells(X), ids, X.row_ptr), (X.n_rows, len(features)))
+        A = scipy.sparse.csr_array((cell_parts(X), ids, X.row_ptr), (X.n_rows, len(features)))
         # WHY: a number that is an edge's value may be of any size; ridges are for sizes up to 1.
         size = np.sqrt(np.maximum(1.0, (A * A).sum(0) / np.maximum(1, (A != 0).sum(0))))  # (J,)
         A = A @ scipy.sparse.diags_array(1 / size)
@@ -190,7 +190,7 @@ class Corrections:
             return self
         cells = np.flatnonzero(np.isin(X.ids, fresh))
         places = X.row_of[cells], np.searchsorted(fresh, X.ids[cells])
-        A = scipy.sparse.csr_array((_cells(X)[cells], places), (X.n_rows, len(fresh)))
+        A = scipy.sparse.csr_array((cell_parts(X)[cells], places), (X.n_rows, len(fresh)))
         At, shared = A.T.tocsr(), np.abs(A).sum(1)  # (N,) what fresh features of a row share
         curve = _CURVE.get(task, 0.25) * (np.abs(At) @ (weight * shared))  # (J,)
         z, target = self.move(X, z0, e), to_targets(y, z0.shape[1], task)
@@ -221,11 +221,11 @@ class Corrections:
         known = at < len(self.features)
         known[known] = self.features[at[known]] == X.ids[known]
         if X.n_rows == 1:  # WHY: making a matrix takes longer than all else that a request needs
-            moved = np.einsum("j,rjz->rz", _cells(X)[known], self.W[:, at[known]])
+            moved = np.einsum("j,rjz->rz", cell_parts(X)[known], self.W[:, at[known]])
             return np.asarray(moved[:, None])
         shape = (X.n_rows, n_features)
         places = np.where(known, at, 0)
-        A = scipy.sparse.csr_array((_cells(X) * known, places, X.row_ptr), shape)
+        A = scipy.sparse.csr_array((cell_parts(X) * known, places, X.row_ptr), shape)
         wide = self.W.transpose(1, 0, 2).reshape(n_features, -1)  # (J, R Z)
         return np.asarray((A @ wide).reshape(X.n_rows, n_ridges, n_logits).transpose(1, 0, 2))
 
@@ -287,10 +287,6 @@ class _Loss:
             ]
         )
         return value, gradient
-
-
-def _cells(X: MultiHot) -> Floats:
-    return np.ones(X.nnz) if X.values is None else X.values.astype(np.float64)
 
 
 def logit_losses(z: Floats, target: Floats, task: Task) -> tuple[Floats, Floats]:

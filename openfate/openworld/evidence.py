@@ -724,7 +724,7 @@ def pooled_evidence(state: Pools, X: MultiHot, own: Floats | None, alpha: float)
     if not X.nnz:
         return np.zeros((X.n_rows, state.n_outputs))
     (n, total), pi = state.at(X.ids), state.mean
-    row, part = X.row_of, _edges(X)
+    row, part = X.row_of, cell_parts(X)
     if own is not None:
         n, total = n - part, total - part[:, None] * own[row]
     # WHY: a feature that only this row has says nothing, to the last bit.  After decay a row's vote
@@ -830,13 +830,13 @@ def _add_cells(
     sums: Floats, places: NDArray[np.integer], X: MultiHot, P0: Floats, weight: float = 1.0
 ) -> None:
     """Add each row, and its P0, to the sums (m, 1 + C) of its cells, which lie at `places`."""
-    each, row = weight * _edges(X), X.row_of
+    each, row = weight * cell_parts(X), X.row_of
     np.add.at(sums[:, 0], places, each)
     for c, column in enumerate(P0.T, 1):
         np.add.at(sums[:, c], places, each * column[row])
 
 
-def _edges(X: MultiHot) -> Floats:
+def cell_parts(X: MultiHot) -> Floats:
     """(nnz,) how much of its row each cell counts for."""
     return np.ones(X.nnz) if X.values is None else X.values.astype(np.float64)
 
@@ -952,9 +952,9 @@ class LiveEvidence(ComputesOnce):
             count = self.state.at(X.ids)[0]
             if X.nnz == 1:  # WHY: what most requests with something new have
                 return bool((1.0 if X.values is None else X.values[0]) <= count[0])
-            return bool((_edges(X) <= count).all())
+            return bool((cell_parts(X) <= count).all())
         ids, place = np.unique(X.ids, return_inverse=True)
-        return bool((np.bincount(place, _edges(X)) <= self.state.at(ids)[0]).all())
+        return bool((np.bincount(place, cell_parts(X)) <= self.state.at(ids)[0]).all())
 
     def votes(self, X: MultiHot, P0: Floats) -> None:
         """What `move` leaves out of the pools: nothing, rows to predict are not in the state."""
@@ -1116,7 +1116,7 @@ class JointEvidence:
         self, P: Floats, X: MultiHot, votes: Floats | None, sweep: _Sweep, pooling: Pooling
     ) -> Floats:
         joined = self._joined(X, sweep.sums)
-        e = pooled_evidence(sweep.sums, X.keep(joined), votes, pooling.alpha)
+        e = pooled_evidence(sweep.sums, X.select_cells(joined), votes, pooling.alpha)
         # WHY: the strength is measured on thousands of rows, and often there is nothing to weigh.
         if pooling.strength == 0 or not e.any():
             e = np.zeros_like(e)
@@ -1125,7 +1125,7 @@ class JointEvidence:
         else:
             e = pooling.fixed(sweep.fixed.strength).strength * e
         if not joined.all():
-            e = e + weigh(self.live.state, X.keep(~joined), self.live.fixed)
+            e = e + weigh(self.live.state, X.select_cells(~joined), self.live.fixed)
         return combine(P, e, sweep.sums.task, pooling.slope)
 
     def _joined(self, X: MultiHot, sums: JointPools) -> NDArray[np.bool_]:

@@ -759,7 +759,6 @@ def voided(rewriting: Sequence[Entry]) -> list[range]:
 class Store(Protocol):
     """A place for a log: SQL with "?" for values, blobs, and one writer at a time."""
 
-    may_tear: bool  # whether files may be damaged without anybody else noticing
     is_listening: bool  # whether `listen` is in touch with those who write
 
     def execute(
@@ -836,7 +835,6 @@ def _tells_damage(error: sqlite3.OperationalError) -> bool:
 class _Sqlite:
     """A folder with log.sqlite and one file for each snapshot and bundle."""
 
-    may_tear = True
     is_listening = False
 
     def __init__(self, folder: Path) -> None:
@@ -982,7 +980,6 @@ def _mark_of(position: int) -> bytes:
 class _Postgres:
     """Tables of a PostgreSQL database, which several processes may share."""
 
-    may_tear = False  # the server has checksums of its own
     is_listening = False
 
     def __init__(self, url: str) -> None:

@@ -275,21 +275,8 @@ class MultiHot(ComputesOnce):
             raise InputError(
                 f"{self.n_features} features are no more than {n_features}; widen the rows instead."
             )
-        X = self.keep(self.ids < n_features)
+        X = self.select_cells(self.ids < n_features)
         return MultiHot(X.row_ptr, X.ids, n_features, X.values)
-
-    def keep(self, kept: NDArray[np.bool_]) -> MultiHot:
-        """The same rows and features with some of the entries, those where `kept` (nnz,) is true.
-
-        Examples
-        --------
-        >>> rows = MultiHot.from_rows([[0, 2], [1], [2]], n_features=3)
-        >>> rows.keep(rows.ids != 2).row_ptr.tolist()
-        [0, 1, 2, 2]
-        """
-        if kept.all():
-            return self
-        return MultiHot(self._ends(kept), self.ids[kept], self.n_features, _at(self.values, kept))
 
     def select_features(self, features: ArrayLike) -> MultiHot:
         """Take the given features only, each once, renumbered 0, 1, ... in the given order."""
@@ -303,6 +290,18 @@ class MultiHot(ComputesOnce):
         present = ids >= 0
         values = _at(self.values, present)
         return MultiHot(self._ends(present), ids[present], len(features), values)
+
+    def select_cells(self, kept: NDArray[np.bool_]) -> MultiHot:
+        """The same rows with some of their entries, of which `kept` (nnz,) is true.
+
+        Examples
+        --------
+        >>> MultiHot.from_rows([[0, 2], [1]], 3).select_cells(np.array([True, False, True])).ids
+        array([0, 1], dtype=int32)
+        """
+        if kept.all():
+            return self
+        return MultiHot(self._ends(kept), self.ids[kept], self.n_features, _at(self.values, kept))
 
     def _ends(self, kept: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The `row_ptr` of the entries that are kept (E,)."""
