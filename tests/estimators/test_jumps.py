@@ -100,7 +100,7 @@ def test_what_is_declared_stays(rows):
     assert found(rows, y, fields=[_line("b", knots=(0.0, 1.0, 9.0))]) == {}
     assert found(rows, y, fields=[_line("b", jumps=(3.0,))]) == {"b": (3.0,)}
     assert found(rows, y, fields=[Field("b", "numeric")]) == {}
-    assert found(rows[:30], read_classes(rows["b"][:30] > 1, 30)) == {}
+    assert found(rows[:30], join_classes([np.asarray(rows["b"][:30] > 1)])) == {}
 
 
 def test_a_network_is_sharp_at_a_threshold(rows, monkeypatch):
