@@ -26,7 +26,8 @@ from openfate.files import add_entry, read_journal
 from openfate.table.multihot import PART_ROWS, MultiHot, Values
 
 _LOADED_ROWS = 2 * PART_ROWS  # a selection of so many rows is read at once
-_MAPPED_ROWS = 2048  # that are looked for in a file at a time: 64 KiB of memory each at most
+# That are looked for in a file at a time: the kernel maps 64 KiB around each, some up to 2 MiB.
+_MAPPED_ROWS = 2048
 _TYPES: dict[str, np.dtype[Any]] = {
     "row_ptr": np.dtype(np.int64),
     "ids": np.dtype(np.int32),
