@@ -51,7 +51,7 @@ class OpenWorld(TableExperiment):
         all, or some of: lightgbm_drop, lightgbm_evidence (test rows in one batch), lightgbm_calls
         (in calls of 100), lightgbm_rows (one by one, observed before), lightgbm_ceiling,
         lightgbm_oracle, the same of catboost and logistic, fate, fate_auto, fate_auto_drop; for
-        logs: drop, evidence, late_labels, retrain.
+        logs: drop, evidence, late_labels, late_labels_alone (without the rows of `fit`), retrain.
     trials
         Seeds 0 .. trials - 1.
     novelty

@@ -4,10 +4,11 @@
 of the wrapped model; what follows streams, chunk by chunk: predict, then observe; labels come
 `label_delay` later.
 
-    drop          the fitted model, new features ignored
-    evidence      what the new features' earlier rows were predicted as, one round of pooling
-    late_labels   the same, which observes labels when they come (`observe`)
-    retrain       the wrapped model trained again on all labelled rows, every fifth chunk
+    drop                the fitted model, new features ignored
+    evidence            what the new features' earlier rows were predicted as, one round of pooling
+    late_labels         the same, which observes labels when they come (`observe`)
+    late_labels_alone   the same without the rows of `fit`: so a bundle and the service learn
+    retrain             the wrapped model trained again on all labelled rows, every fifth chunk
 
 A feature with fewer than `min_rows` training rows counts as new: a model learns nothing from it.
 """
@@ -37,7 +38,7 @@ from openfate_lab.experiments.runner import Experiment, Plan, Record, choose
 from openfate_lab.experiments.uci import load_once
 from openfate_lab.experiments.wrapped_models import BASES, make_base
 
-METHODS = ("drop", "evidence", "late_labels", "retrain")
+METHODS = ("drop", "evidence", "late_labels", "late_labels_alone", "retrain")
 MIN_ROWS = 3
 RETRAIN_EVERY = 5  # chunks
 N_CHUNKS = 100  # of the whole log
@@ -98,13 +99,15 @@ class Stream:
             return self._retrained()
         model, n_labelled = copy.deepcopy(self.model), self.n_train
         use: Any = "drop" if method == "drop" else "use"
+        learns = method in ("late_labels", "late_labels_alone")
+        refit: Any = "never" if method == "late_labels_alone" else "auto"
         P = []
         for start in range(self.n_train, self.dataset.X.n_rows, self.chunk):
             rows = self.rows[start : start + self.chunk]
             due = self._due(start)
-            if method == "late_labels" and due > n_labelled:
+            if learns and due > n_labelled:
                 past = slice(n_labelled, due)
-                model.observe(self.rows[past], self.dataset.y[past], seen=True)
+                model.observe(self.rows[past], self.dataset.y[past], seen=True, refit=refit)
                 n_labelled = due
             P.append(model.predict_proba(rows, graph="state", new_features=use))
             if method != "drop":
@@ -135,7 +138,7 @@ class Stream:
         # The second tenth is observed too, and its labels come in time like all others.
         P, y = self.run(method)[self.start - self.n_train :], self.dataset.y[self.start :]
         scores = task_scores(P, y, "binary")
-        uses = method in ("evidence", "late_labels")
+        uses = method in ("evidence", "late_labels", "late_labels_alone")
         tenths = np.array_split(P, N_TENTHS), np.array_split(y, N_TENTHS)
         return {
             "metric": "auc",
