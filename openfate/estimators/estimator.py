@@ -267,17 +267,21 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     # ---- using the bank ------------------------------------------------------------------------
 
-    def _open(self, X: Any) -> Table:
+    def _check_fitted(self) -> None:
         if not hasattr(self, "bank_"):  # WHY: sklearn's check asks every class for its tags first
             check_is_fitted(self, "bank_")
+
+    def _open(self, X: Any) -> Table:
+        self._check_fitted()
         return self._read(X)
 
     def _predict(self, X: Any, graph: Graph, new_features: Use) -> Floats:
+        self._check_fitted()
         is_row = isinstance(X, Mapping) and hasattr(self, "feature_names_in_")
         with uncollected(X):
             # WHY no name for the rows: they are gone before the collector would go through them.
             return self.bank_.predict(
-                X if is_row and hasattr(self, "bank_") else self._open(X),
+                X if is_row else self._read(X),
                 graph=graph,
                 new_features=new_features,
                 policies=self._policies,

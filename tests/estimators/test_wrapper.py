@@ -170,7 +170,7 @@ def _identity(X):
 
 
 def test_a_foreign_format_in_a_bundle_is_refused(rows, tmp_path):
-    with pytest.raises(DataFileError, match="not known"):
+    with pytest.raises(DataFileError, match="is unknown"):
         revive("pickle", b"", [])
     with pytest.raises(DataFileError, match="is damaged"):
         revive("skops", b"not a zip", [])
