@@ -8,6 +8,9 @@ rows have all of them.  As 100, 300, ... later labels arrive:
                rows predicted together)
     retrain    the model trained again on the old rows, new columns missing, and the labelled ones
     oracle     the model trained on the old rows with everything known from the start
+    calls      openfate without labels, the test rows in calls of 100
+    rows       openfate without labels, row by row after all of them were observed
+    ceiling    openfate without labels, at the strength that the test rows' labels like best
 
 Every model is a public estimator.
 """
@@ -33,7 +36,16 @@ from openfate.estimators import task_scores
 from openfate.openworld import Pooling
 from openfate_lab.data import Dataset
 from openfate_lab.experiments import runner
+from openfate_lab.experiments.arrivals import (
+    Estimator,
+    Predicted,
+    best_scores,
+    predict_at_best,
+    predict_in_calls,
+    predict_one_by_one,
+)
 from openfate_lab.experiments.display import Cell, draw_panels
+from openfate_lab.experiments.gaps import Gap, gap_closed, tell_gaps
 from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, summarise
 from openfate_lab.experiments.uci import check_shares, load_once
 from openfate_lab.experiments.wrapped_models import make_lightgbm
@@ -42,7 +54,8 @@ _COLOURS = {
     **{"ignore": "#1f77b4", "openfate": "#d62728"},
     **{"retrain": "#2ca02c", "oracle": "#7f7f7f"},
 }
-METHODS = tuple(_COLOURS)
+CURVES = tuple(_COLOURS)  # methods that are drawn over the labels
+METHODS = (*CURVES, "calls", "rows", "ceiling")
 _COUNTED = {
     "ahead_of_retrain": "ahead of retraining",
     "behind_ignore": "behind ignoring by more than .002",
@@ -53,7 +66,6 @@ RECORD = {**runner.RECORD, "observed": float, "seed": int}
 
 Novel = Literal["columns", "values", "features"]
 Base = Literal["lightgbm", "hist", "fate"]
-Estimator = FATEClassifier | OpenWorldClassifier
 
 
 @dataclass(frozen=True)
@@ -72,8 +84,10 @@ class Labels(Experiment):
     counts
         How many later labels have arrived.
     methods
-        Of ignore, openfate, retrain and oracle; the oracles of two bases compare models to which
-        nothing is new.
+        Of ignore, openfate, retrain and oracle; without labels calls (openfate, the test rows in
+        calls of 100), rows (row by row, observed before) and ceiling (at the strength that their
+        labels like best; not of fate).  The oracles of two bases compare models to which nothing is
+        new.
     base
         The model: lightgbm, hist (scikit-learn's boosting) or fate (FATEClassifier).
     refit
@@ -84,7 +98,7 @@ class Labels(Experiment):
     """
 
     record_shape = RECORD
-    printed = ("rows", "means")
+    printed = ("rows", "means", "gap_closed")
     datasets: tuple[str, ...] = (
         "gene",
         "protein-noleak",
@@ -114,7 +128,8 @@ class Labels(Experiment):
         choose("novelty", [self.novelty], get_args(Novel))
         choose("base", [self.base], get_args(Base))
         choose("refit", [self.refit], ("auto", "never"))
-        methods = choose("methods", self.methods, METHODS)
+        known = tuple(m for m in METHODS if m != "ceiling" or self.base != "fate")
+        methods = choose("methods", self.methods, known)
         if not self.counts or min(self.counts) < 1:
             raise InputError(f"counts={self.counts}: give numbers of labels from 1 up.")
         for name in choose("datasets", self.datasets):
@@ -153,7 +168,15 @@ class Labels(Experiment):
         """Mean and spread of score and log-loss of each cell; and means over cells."""
         lines = list(_lines(records))
         by = ("dataset", "observed", "novelty", "labels", "method", "metric", "base")
-        return {"rows": summarise(lines, by), "means": _means(lines)}
+        gap = Gap(
+            self.base,
+            {"batch": "openfate@0", "calls": "calls", "rows": "rows"},
+            *("ignore", "oracle", "ceiling"),
+        )
+        return {
+            **{"rows": summarise(lines, by), "means": _means(lines)},
+            "gap_closed": gap_closed(records, [gap]),
+        }
 
     def figure(self, content: Record, records: Sequence[Record]) -> Figure | None:
         """Score against the number of labels, a panel a data set."""
@@ -166,12 +189,12 @@ class Labels(Experiment):
             yield f"{row['dataset']}: {row['metric']}", at, row["method"], f"{row['mean']:.3f}"
 
     def remarks(self, content: Record) -> Sequence[str]:
-        """The mean over cells, and in how many openfate is ahead."""
-        return [
+        """The mean over cells, in how many openfate is ahead, and the gap closed without labels."""
+        told = [
             f"{row['labels']} labels, {row['n_cells']} cells: "
             + ", ".join(
                 f"{method} {row[method]['score']:.4f} / {row[method]['log_loss']:.4f}"
-                for method in METHODS
+                for method in CURVES
                 if method in row
             )
             + "".join(
@@ -181,6 +204,7 @@ class Labels(Experiment):
             )
             for row in content["means"]
         ]
+        return [*told, *tell_gaps(content["gap_closed"])]
 
 
 class Trial:
@@ -233,8 +257,9 @@ class Trial:
         """Run a method, such as openfate@100, and score it on the test rows."""
         started = time.perf_counter()
         method, _, count = name.partition("@")
-        P, estimator = self._predict(method, int(count or 0))
-        scores = task_scores(P, self.dataset.y[self.test], estimator.bank_.task)
+        every, estimator = self._predict(method, int(count or 0))
+        y, task = self.dataset.y[self.test], estimator.bank_.task
+        scores = best_scores(every, lambda P: task_scores(P, y, task))
         metric = self.dataset.metric
         found: Record = {
             "metric": metric,
@@ -250,23 +275,39 @@ class Trial:
             found["decision"] = estimator.bank_.meta["decision"]["chosen"]
         return found
 
-    def _predict(self, method: str, count: int) -> tuple[NDArray[np.float64], Estimator]:
+    def _predict(self, method: str, count: int) -> tuple[Iterator[Predicted], Estimator]:
+        """Predictions (N, C) of the test rows, for a ceiling those of every strength; by whom."""
         y, test = self.dataset.y, self.all[self.test]
+        if method in ("oracle", "retrain"):
+            made = self._oracle() if method == "oracle" else self._retrained(count)
+            return iter([made.predict_proba(test)]), made
+        fitted = self.fitted
+        if method == "ceiling":
+            return predict_at_best(fitted, self.known[self.train], y[self.train], test), fitted
         if method == "ignore":
-            return self.fitted.predict_proba(test, new_features="drop"), self.fitted
-        if method == "oracle":
-            oracle = self._fit(self.all[self.train], y[self.train])
-            return oracle.predict_proba(test), oracle
-        if method == "retrain":
-            later = self.later[:count]
-            rows = pl.concat([self.known[self.train], self.all[later]], how="diagonal")
-            again = self._fit(rows, y[np.concatenate([self.train, later])])
-            return again.predict_proba(test), again
+            P = fitted.predict_proba(test, new_features="drop")
+        elif method in ("calls", "rows"):
+            assert not self.n_labels, "calls and rows stand before the first label"
+            P = (predict_in_calls if method == "calls" else predict_one_by_one)(fitted, test)
+        else:
+            self._observe_labels(count)
+            P = fitted.predict_proba(test)
+        return iter([P]), fitted
+
+    def _oracle(self) -> Estimator:
+        return self._fit(self.all[self.train], self.dataset.y[self.train])
+
+    def _retrained(self, count: int) -> Estimator:
+        later = self.later[:count]
+        rows = pl.concat([self.known[self.train], self.all[later]], how="diagonal")
+        return self._fit(rows, self.dataset.y[np.concatenate([self.train, later])])
+
+    def _observe_labels(self, count: int) -> None:
         if self.n_labels < count:
             some = self.later[self.n_labels : count]
-            self.fitted.observe(self.all[some], y[some], refit=self.settings.refit)
+            refit = self.settings.refit
+            self.fitted.observe(self.all[some], self.dataset.y[some], refit=refit)
             self.n_labels = count
-        return self.fitted.predict_proba(test), self.fitted
 
 
 def split_rows(
@@ -302,7 +343,7 @@ def _hide_values(frame: pl.DataFrame, observed: float, rng: np.random.Generator)
 def _names(counts: Sequence[int]) -> tuple[str, ...]:
     """Every result of a trial, in the order in which labels arrive."""
     later = [f"{method}@{count}" for count in counts for method in ("openfate", "retrain")]
-    return ("ignore", "openfate@0", "oracle", *later)
+    return ("ignore", "openfate@0", "calls", "rows", "ceiling", "oracle", *later)
 
 
 def _lines(records: Sequence[Record]) -> Iterator[Record]:
@@ -328,10 +369,10 @@ def _means(lines: Sequence[Record]) -> list[Record]:
     for count in sorted({line["labels"] for line in lines}):
         cells = list(dict.fromkeys(key[:4] for key in means if key[4] == count))
         # What does not wait for labels has none.
-        at = {m: count if (*cells[0], count, m, "score") in means else 0 for m in METHODS}
+        at = {m: count if (*cells[0], count, m, "score") in means else 0 for m in CURVES}
         row: Record = {"labels": count, "n_cells": len(cells)}
         loss = {}
-        for method in METHODS:
+        for method in CURVES:
             if (*cells[0], at[method], method, "score") not in means:
                 continue
             both = {

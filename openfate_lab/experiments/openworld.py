@@ -8,18 +8,17 @@ Two settings.  Data sets in no order are split at random and their test rows com
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
-import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from openfate.errors import InputError
 from openfate_lab.data import LOGS
 from openfate_lab.experiments.display import draw_panels, rows_by
+from openfate_lab.experiments.gaps import Gap, gap_closed, tell_gaps
 from openfate_lab.experiments.openworld_methods import METHODS, N_DRAWS, OpenTrial
 from openfate_lab.experiments.runner import Experiment, Plan, Record, choose
 from openfate_lab.experiments.streaming import Streams
@@ -27,14 +26,14 @@ from openfate_lab.experiments.uci import TableExperiment
 from openfate_lab.experiments.uci_methods import Novelty
 from openfate_lab.experiments.wrapped_models import BASES, ROUNDS
 
-# A mean that is lower by less is called noise, like two standard errors.
-NOISE = {"score": 0.003, "log_loss": 0.002}
-# How rows come, and how a method of it ends: all in one batch, in calls of 100, one by one.
-WAYS = {"batch": "evidence", "calls": "calls", "rows": "rows"}
-_VALUES = {
-    **{"dataset": pl.String, "observed": pl.Float64, "seed": pl.Int64},
-    **{"method": pl.String, "metric": pl.String, "value": pl.Float64},
-}
+GAPS = [
+    Gap(
+        base,
+        {"batch": f"{base}_evidence", "calls": f"{base}_calls", "rows": f"{base}_rows"},
+        *(f"{base}_{way}" for way in ("drop", "oracle", "ceiling")),
+    )
+    for base in BASES
+] + [Gap("fate_auto", {"batch": "fate_auto"}, "fate_auto_drop")]
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class OpenWorld(TableExperiment):
 
     def summary(self, records: Sequence[Record], methods: Sequence[str] = ()) -> Record:
         """Rows of the records, and the gap closed."""
-        return {**super().summary(records), "gap_closed": gap_closed(records)}
+        return {**super().summary(records), "gap_closed": gap_closed(records, GAPS)}
 
     def figure(self, content: Record, records: Sequence[Record]) -> Figure | None:
         """Share of the gap that evidence closes, a panel a base."""
@@ -125,111 +124,12 @@ class OpenWorld(TableExperiment):
 
     def remarks(self, content: Record) -> Sequence[str]:
         """What evidence closes of the gap, pooled over all cells, and where it harms."""
-        return list(_gap_lines(content["gap_closed"]))
-
-
-# ---- summary -----------------------------------------------------------------------------------
-
-
-def _gap_lines(gaps: Record) -> Iterator[str]:
-    for pooled in gaps["pooled"]:
-        spread = f" ± {pooled['std']:.1%}" if pooled["n_trials"] > 1 else ""
-        cells = f"{pooled['n_cells']} cells, {pooled['n_trials']} trials"
-        best = f"; the best strength: {pooled['ceiling']:.1%}" if "ceiling" in pooled else ""
-        yield f"{_told(pooled)}: {pooled['closed']:.1%}{spread} of the gap closed ({cells}){best}"
-    for harm in gaps["harms"]:
-        where = f"{harm['dataset']} {harm['observed']:.0%}"
-        yield f"harm: {_told(harm)} on {where}, {harm['gain']:+.4f}"
+        return list(tell_gaps(content["gap_closed"]))
 
 
 def _is_drawn(row: Record) -> bool:
     """Whether a line stands in the figure: the score of a batch."""
     return (row["way"], row["metric"]) == ("batch", "score")
-
-
-def _told(row: Record) -> str:
-    """What a line is of: such as "lightgbm, calls, log_loss"."""
-    return ", ".join([row["base"], *([] if row["way"] == "batch" else [row["way"]]), row["metric"]])
-
-
-def gap_closed(records: Sequence[Record]) -> Record:
-    """What evidence closes of the gap to a model fitted with all features, base by base.
-
-    Returns
-    -------
-        "cells": for each base, way that rows come in, metric (score or log_loss), data set and
-        share the gain over "drop", its paired standard error, the gap to "oracle" and the share
-        closed; "pooled": sums over all cells, with the spread over trials, and what the best
-        strength of each trial would close; "harms": the cells where the gain is below minus two
-        standard errors and minus what counts as noise.
-    """
-    long = pl.DataFrame(list(_values(records)), schema=_VALUES, orient="row")
-    cells: list[Record] = []
-    pooled: list[Record] = []
-    for base, (way, ending), metric in product((*BASES, "fate_auto"), WAYS.items(), NOISE):
-        drop, used, oracle = _names(base, ending)
-        index = ["dataset", "observed", "seed"]
-        own = long.filter(pl.col("metric") == metric)
-        wide = own.pivot("method", index=index, values="value").sort(index)
-        needed = [name for name in (drop, used, oracle) if name]
-        if not set(needed) <= set(wide.columns):
-            continue
-        trials = wide.drop_nulls(needed).with_columns(
-            gain=pl.col(used) - pl.col(drop), gap=pl.col(oracle or drop) - pl.col(drop)
-        )
-        named = {"base": base, "way": way, "metric": metric}
-        found = [named | cell for cell in _cells(trials, oracle is not None, NOISE[metric])]
-        cells += found
-        if oracle and found:
-            pooled.append({**named, "n_cells": len(found), **_pool(trials, found)})
-            best = f"{base}_ceiling"
-            if way == "batch" and best in trials.columns and not trials[best].has_nulls():
-                gained = trials.select((pl.col(best) - pl.col(drop)).sum() / pl.col("gap").sum())
-                pooled[-1]["ceiling"] = gained.item()
-    return {"cells": cells, "pooled": pooled, "harms": [cell for cell in cells if cell["harm"]]}
-
-
-def _values(records: Sequence[Record]) -> Iterator[tuple[Any, ...]]:
-    """What each method of each trial reached: more is better, so losses are negative."""
-    for record in records:
-        place = record["dataset"], float(record["observed"]), record["seed"]
-        for method, result in record["results"].items():
-            yield *place, method, "score", float(result["score"])
-            loss = result.get("test_log_loss")  # records of earlier code have none
-            if isinstance(loss, int | float):
-                yield *place, method, "log_loss", -float(loss)
-
-
-def _names(base: str, ending: str) -> tuple[str, str, str | None]:
-    if base == "fate_auto":
-        return "fate_auto_drop", "fate_auto" if ending == "evidence" else f"{base}_{ending}", None
-    return f"{base}_drop", f"{base}_{ending}", f"{base}_oracle"
-
-
-def _cells(trials: pl.DataFrame, has_gap: bool, noise: float) -> list[Record]:
-    gain = pl.col("gain")
-    found = trials.group_by("dataset", "observed", maintain_order=True).agg(
-        gain.mean(),
-        (gain.std() / pl.len().sqrt()).fill_null(0.0).alias("standard_error"),
-        pl.len().alias("n_trials"),
-        pl.col("gap").mean(),
-    )
-    cells = found.to_dicts()
-    for cell in cells:
-        cell["harm"] = cell["gain"] < -max(noise, 2 * cell["standard_error"])
-        gap = cell.pop("gap")
-        if has_gap:
-            cell |= {"gap": gap, "closed": cell["gain"] / gap if gap > 0 else None}
-    return cells
-
-
-def _pool(trials: pl.DataFrame, cells: Sequence[Record]) -> Record:
-    """Sum of gains over sum of gaps: over cell means, and seed by seed for the spread."""
-    gain, gap = pl.col("gain"), pl.col("gap")
-    by_seed = trials.group_by("seed", maintain_order=True).agg(gain.sum() / gap.sum(), n=pl.len())
-    whole = by_seed.filter(pl.col("n") == len(cells))["gain"]
-    closed = sum(cell["gain"] for cell in cells) / sum(cell["gap"] for cell in cells)
-    return {"closed": closed, "std": whole.std() or 0.0, "n_trials": len(whole)}
 
 
 def gap_plot(cells: Sequence[Record], pooled: Sequence[Record]) -> Figure:

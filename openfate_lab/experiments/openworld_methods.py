@@ -18,7 +18,6 @@ all, in one batch; every method starts from the same split, and each is a public
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -32,6 +31,14 @@ from openfate import FATEClassifier, OpenWorldClassifier
 from openfate.estimators import task_scores
 from openfate.openworld import Pooling
 from openfate_lab.data import Dataset, Split
+from openfate_lab.experiments.arrivals import (
+    Estimator,
+    Predicted,
+    best_scores,
+    predict_at_best,
+    predict_in_calls,
+    predict_one_by_one,
+)
 from openfate_lab.experiments.uci_methods import Novelty
 from openfate_lab.experiments.wrapped_models import BASES, make_base
 
@@ -43,14 +50,6 @@ METHODS = (
     "fate_auto_drop",
 )
 N_DRAWS = 8
-CALL = 100  # rows
-POOLINGS = [
-    Pooling(strength, alpha, relative=True)
-    for strength in (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
-    for alpha in (3.0, 30.0)
-]
-
-Estimator = FATEClassifier | OpenWorldClassifier
 
 
 class OpenTrial:
@@ -101,37 +100,28 @@ class OpenTrial:
         estimator, seconds = self.fitted(model)
         started = time.perf_counter()
         y, task = self.dataset.y[self.split.test], estimator.bank_.task
-        scores = [task_scores(P, y, task) for P in self._predict(estimator, way)]
+        scores = best_scores(self._predict(estimator, way), lambda P: task_scores(P, y, task))
         seconds += time.perf_counter() - started
         metric = self.dataset.metric
         decision = estimator.bank_.meta.get("decision")
         extra = {"decision": decision} if decision and way == "evidence" else {}
         return {
             "metric": metric,
-            "score": max(each[metric] for each in scores),
-            "test_log_loss": min(each["log_loss"] for each in scores),
+            "score": scores[metric],
+            "test_log_loss": scores["log_loss"],
             "seconds": round(seconds, 3),
             **extra,
         }
 
-    def _predict(self, estimator: Estimator, way: str) -> Iterator[NDArray[np.float64]]:
+    def _predict(self, estimator: Estimator, way: str) -> Iterator[Predicted]:
         """Predictions (N, C) of the test rows; for a ceiling those of every strength."""
         if way == "ceiling":
-            for pooling in POOLINGS:
-                yield self._with(estimator, pooling).predict_proba(self.test, graph="batch")
-        elif way in ("calls", "rows"):
-            used, size = (estimator, CALL) if way == "calls" else (copy.deepcopy(estimator), 1)
-            if way == "rows":
-                used.observe(self.test)
-            starts = range(0, len(self.test), size)
-            yield np.concatenate([used.predict_proba(self.test[at : at + size]) for at in starts])
+            rows = np.concatenate([self.split.train, self.split.validation])
+            yield from predict_at_best(estimator, *self._rows(self.known, rows), self.test)
+        elif way == "calls":
+            yield predict_in_calls(estimator, self.test)
+        elif way == "rows":
+            yield predict_one_by_one(estimator, self.test)
         else:
             use: Any = "drop" if way == "drop" else "use"
             yield estimator.predict_proba(self.test, graph="batch", new_features=use)
-
-    def _with(self, estimator: Estimator, pooling: Pooling) -> OpenWorldClassifier:
-        """The same fitted model, with evidence at this strength."""
-        assert isinstance(estimator, OpenWorldClassifier)
-        same = OpenWorldClassifier(estimator.estimator_, prefit=True, pooling=pooling)
-        rows = np.concatenate([self.split.train, self.split.validation])
-        return same.fit(*self._rows(self.known, rows))

@@ -9,6 +9,7 @@ import pytest
 import openfate
 from openfate.errors import InputError
 from openfate_lab.data import load
+from openfate_lab.experiments.arrivals import predict_one_by_one
 from openfate_lab.experiments.demo import DEMO_METHODS, read_aloud
 from openfate_lab.experiments.labels import METHODS, Labels, Trial, split_rows
 from openfate_lab.experiments.runner import make_plans, run
@@ -40,6 +41,9 @@ def test_a_run_prints_score_and_log_loss_of_every_method(tmp_path, few_rounds):
     assert list(record["results"]) == [
         "ignore",
         "openfate@0",
+        "calls",
+        "rows",
+        "ceiling",
         "oracle",
         "openfate@40",
         "retrain@40",
@@ -52,12 +56,49 @@ def test_a_run_prints_score_and_log_loss_of_every_method(tmp_path, few_rounds):
     }
     wanted = {"dataset", "observed", "novelty", "labels", "method", "metric", "base", "mean", "std"}
     assert all(wanted <= row.keys() for row in rows)
+    closed = {(row["way"], row["metric"]): row for row in found.content["gap_closed"]["pooled"]}
+    assert {way for way, _ in closed} == {"batch", "calls", "rows"}
+    loss = {name: result["test_log_loss"] for name, result in record["results"].items()}
+    gap = loss["ignore"] - loss["oracle"]
+    assert closed["calls", "log_loss"]["closed"] == pytest.approx(
+        (loss["ignore"] - loss["calls"]) / gap
+    )
+    assert closed["batch", "log_loss"]["ceiling"] == pytest.approx(
+        (loss["ignore"] - loss["ceiling"]) / gap
+    )
+    assert any("of the gap closed" in line for line in experiment.remarks(found.content))
     (before, after) = found.content["means"]
     assert after["openfate"]["log_loss"] < after["ignore"]["log_loss"]
     assert before["n_cells"] == after["n_cells"] == 1
     assert json.loads(plan.path.read_text())["results"] == record["results"]
     bound = np.log(10) + 1e-6  # of the smaller prior of ignoring
     assert record["results"]["openfate@40"]["excess_loss"] <= bound
+
+
+@pytest.mark.parametrize("novelty", ["columns", "features"])
+def test_rows_one_by_one_are_predicted_as_if_each_came_alone(novelty, few_rounds):
+    base = "lightgbm" if novelty == "features" else "hist"
+    trial = Trial(load("digits"), small(novelty=novelty, base=base), 0.3, 0)
+    test = trial.all[trial.test]
+    fast = predict_one_by_one(trial.fitted, test)
+    slow = trial.fitted.observe(test)
+    for at in range(8):
+        one = slow.predict_proba(test[at : at + 1])
+        np.testing.assert_allclose(one[0], fast[at], rtol=0, atol=1e-12)
+
+
+def test_the_estimator_has_not_observed_what_was_predicted_row_by_row(few_rounds):
+    trial = Trial(load("digits"), small(), 0.3, 0)
+    before = trial.result("openfate@0")["test_log_loss"]
+    trial.result("rows")
+    assert trial.result("openfate@0")["test_log_loss"] == before
+
+
+def test_fate_has_no_ceiling():
+    (plan,) = make_plans(small(base="fate"), "unused")
+    assert "rows" in plan.methods and "ceiling" not in plan.methods
+    with pytest.raises(InputError, match="methods: 'ceiling' is unknown"):
+        make_plans(small(base="fate", methods=("ceiling",)), "unused")
 
 
 def test_one_method_alone_is_run_and_summarised(tmp_path, few_rounds):

@@ -12,8 +12,9 @@ import openfate
 from openfate.errors import InputError, OpenFATEError
 from openfate.table import MultiHot
 from openfate_lab.data import Dataset, load
-from openfate_lab.experiments import openworld_methods, wrapped_models
-from openfate_lab.experiments.openworld import OpenWorld, gap_closed, gap_plot
+from openfate_lab.experiments import arrivals, openworld_methods, wrapped_models
+from openfate_lab.experiments import gaps as gaps_of
+from openfate_lab.experiments.openworld import GAPS, OpenWorld, gap_plot
 from openfate_lab.experiments.openworld_methods import METHODS, OpenTrial
 from openfate_lab.experiments.runner import make_plans, run
 from openfate_lab.experiments.streaming import Stream, Streams, parse_delay
@@ -29,7 +30,7 @@ def quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wrapped_models, "PENALTIES", (0.1,))
         patch.setattr(openworld_methods, "N_DRAWS", 2)
-        patch.setattr(openworld_methods, "POOLINGS", openworld_methods.POOLINGS[::7])
+        patch.setattr(arrivals, "POOLINGS", arrivals.POOLINGS[::7])
         yield
 
 
@@ -45,6 +46,10 @@ def plan(out, **changes):
 
 def run_trial(plan):
     return plan.experiment.run_trial(plan)
+
+
+def gap_closed(records):
+    return gaps_of.gap_closed(records, GAPS)
 
 
 def record(seed, observed=0.3, **scores):
@@ -99,6 +104,7 @@ def test_the_gap_closed_is_summed_over_cells_and_harms_are_named():
     (pooled,) = gaps["pooled"]
     assert pooled["closed"] == pytest.approx(0.085 / 0.3)
     assert pooled["n_cells"] == pooled["n_trials"] == 2
+    assert pooled["n_harmed"] == 1
     assert [(harm["observed"], harm["harm"]) for harm in gaps["harms"]] == [(0.5, True)]
 
 
