@@ -86,6 +86,7 @@ from openfate.openworld import (
     Decision,
     Novelty,
     Pooling,
+    View,
     draw_hidden,
     judge,
 )
@@ -884,7 +885,11 @@ def _choose(
             validation.target.outcomes,
             # WHY: where fields are summed apart there are no weights for a new one's embeddings.
             candidates(embeddings=p.pool == "sum"),
-            plain=network.predict(validation.X, field_of),
+            plain=View(
+                lambda X: network.predict(X, field_of),
+                *(validation.X, validation.X.select_features(np.empty(0, np.int64))),
+                training.target.task,
+            ),
         )
     return choose_usage(decision), decision
 

@@ -189,8 +189,11 @@ def split_rows(
     seed: int,
     spare: NDArray[np.bool_] | None = None,
     times: NDArray[Any] | None = None,
+    fold: int = 0,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places of training and of validation rows: a share of the rows, of each class alike.
+
+    Other folds have other validation rows, until there are none left and it starts again.
 
     A table of fewer than 40 rows, or a share of 0, spares none for validation but those that
     `spare` (N,) names, as long as rows of every class are left for training.  With `times` (N,) the
@@ -206,7 +209,7 @@ def split_rows(
     groups = [order]
     if target.task in ("binary", "multiclass"):
         groups = [order[target.y[order] == c] for c in range(len(target.classes))]
-    spared = np.concatenate([group[: int(len(group) * share)] for group in groups])
+    spared = np.concatenate([_fold_of(group, int(len(group) * share), fold) for group in groups])
     if times is not None:
         spared = np.argsort(times, kind="stable")[n_rows - int(n_rows * share) :]
     kept = np.ones(n_rows, dtype=bool)
@@ -214,3 +217,8 @@ def split_rows(
     if spare is not None and all((kept & ~spare)[group].any() for group in groups):
         kept &= ~spare
     return np.flatnonzero(kept), np.flatnonzero(~kept)
+
+
+def _fold_of(group: NDArray[np.intp], size: int, fold: int) -> NDArray[np.intp]:
+    n_folds = len(group) // size if size else 1
+    return group[(start := fold % n_folds * size) : start + size]

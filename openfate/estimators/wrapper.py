@@ -8,7 +8,7 @@ some columns (or values) are overwritten, so that they tell nothing, and a clone
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Self
 
 import narwhals as nw
@@ -62,7 +62,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         schema: Schema | Sequence[Field] | None = None,
         exclude: Sequence[str] = (),
         novelty: Novelty = "columns",
-        n_draws: int = 4,
+        n_draws: int = 8,
         hidden_share: float | None = None,
         validation_share: float = 0.2,
         random_state: int | np.random.RandomState | None = 0,
@@ -264,37 +264,38 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         seed: int,
     ) -> Decision:
         """Hide a share of the features in each draw, fit a clone, and judge ways to use them."""
-        training, validation = split_rows(
-            target, 0.5 if self.prefit else self.validation_share, seed
-        )
+        spared = 0.5 if self.prefit else self.validation_share
         field_of = encoder.field_of
         units = np.unique(field_of) if self.novelty == "columns" else field_of
-        if not len(validation) or len(units) < 2:
+        if not len(split_rows(target, spared, seed)[1]) or len(units) < 2:
             return Decision(NONE, "there are too few rows or columns for a probe", {}, [])
         if not hasattr(fit.estimator, "get_params"):
             return Decision(NONE, "a model read from a bundle cannot be fitted again", {}, [])
         if self.prefit and not has_fit_parameter(fit.estimator, "sample_weight"):
             sample_weight = None
-        weight = None if sample_weight is None else np.asarray(sample_weight)[training]
-        X_validation = X.select_rows(validation)
         missing = self.novelty != "columns" and _takes_missing(fit.estimator)
-        y = target.original[training]
+        rng = np.random.default_rng([seed, 3])
 
-        def predict(rows: Any) -> Floats:
-            fitted = fit(_take(rows, training), y, weight)
-            return _predict_every_class(fitted, _take(rows, validation), target)
+        def view(fold: int, hidden: NDArray[np.int64]) -> View:
+            """Validation rows of a fold, and a clone fitted on the others, without some features.
 
-        def views() -> Iterator[tuple[View, float]]:
-            rng = np.random.default_rng([seed, 3])
-            for share in shares:
-                new = hide_features(field_of, share, self.novelty, rng)
-                blank = _hide_cells(rows, encoder, X, new, missing)
-                P0 = predict(blank)
-                X_new = X_validation.select_features(new)
-                yield View(_always(P0), X_validation, X_new, target.task), share
+            WHY rows of its own: of a few hundred, what evidence is worth cannot be told from noise.
+            """
+            training, validation = split_rows(target, spared, seed, fold=fold)
+            weight = None if sample_weight is None else np.asarray(sample_weight)[training]
+            blank = _hide_cells(rows, encoder, X, hidden, missing) if len(hidden) else rows
+            fitted = fit(_take(blank, training), target.original[training], weight)
+            P0 = _predict_every_class(fitted, _take(blank, validation), target)
+            X_own = X.select_rows(validation)
+            X_new = X_own.select_features(hidden)
+            return View(_always(P0), X_own, X_new, target.task, validation)
 
-        outcomes = target.select(validation).outcomes
-        return judge(views(), outcomes, candidates(), plain=predict(rows))
+        views = (
+            (view(fold, hide_features(field_of, share, self.novelty, rng)), share)
+            for fold, share in enumerate(shares)
+        )
+        plain = view(0, np.empty(0, np.int64))
+        return judge(views, target.outcomes, candidates(), plain=plain)
 
     @classmethod
     def _from_bank(cls, bank: FeatureBank) -> Self:
@@ -332,8 +333,8 @@ source, half_life
         A value is hidden by a missing cell where the model takes one, else by the most frequent
         value of its column.
     n_draws, validation_share
-        How often the probe hides some and fits a clone, and on what share of the rows it is judged;
-        the wrapped model is then fitted on all rows.
+        How often the probe hides some and fits a clone, and on what share of the rows each is
+        judged, others for each; the wrapped model is then fitted on all rows.
     hidden_share
         The share of cells that will be new, as far as it is known: the probe hides as much.  None:
         what `unlabelled` rows of `fit` tell; without them 0.4, 0.5 and 0.6.

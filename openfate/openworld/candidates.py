@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from openfate.openworld.evidence import (
     Evidence,
@@ -42,12 +43,15 @@ class View:
         The rows over the features that the model knows, and over those that it does not.
     task
         What the model predicts.
+    rows
+        (N,) their places among the rows that a probe has labels of; None: they are all of them.
     """
 
     model: Predict
     X_old: MultiHot
     X_new: MultiHot
     task: Task = "multiclass"
+    rows: NDArray[np.intp] | None = None
     _memo: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property

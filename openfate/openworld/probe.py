@@ -1,7 +1,8 @@
 """Probe validation: which way of using new features helps, found out before any is there.
 
 A probe hides part of the *observed* features from a whole fit, treats them as new on validation
-rows, and asks how much of each candidate's move the labels of those rows want:
+rows, and asks how much of each candidate's move the labels of those rows want.  Each draw may
+validate on rows of its own, which is more to go by than one part of the rows in all of them:
 
     for each draw:  hide features -> fit on the rest -> P0, and each candidate's e, on validation
     fitted          slope and strength of  slope logits P0 + strength e,  over all draws but one
@@ -41,7 +42,8 @@ from openfate.table import MultiHot
 
 Novelty = Literal["values", "columns", "both"]
 Ids = NDArray[np.int64]
-Part = tuple[Floats, Floats]  # P0 and a candidate's move of the rows of a draw, (N, C) each
+# P0 and a candidate's move of the rows of a draw, (N, C) each, and their labels.
+Part = tuple[Floats, Floats, NDArray[Any]]
 
 NONE = "none"
 GUARD = 1.5  # standard errors; one lets more noise through, two costs a tenth of the gains
@@ -214,44 +216,47 @@ def judge(
     y: NDArray[Any],
     candidates: Mapping[str, Candidate],
     *,
-    plain: Floats | None = None,
+    plain: View | None = None,
 ) -> Decision:
     """Choose between candidates by what they do for features that are hidden from a model.
 
     Parameters
     ----------
     views
-        Views of the same validation rows, and the share of features that each hides.
+        Views of validation rows, and the share of features that each hides.
     y
-        The rows' labels.
+        The labels of all rows that are among the views'.
     candidates
         Ways to use new features, by name; "none" is always there.
     plain
-        (N, C) what a model predicts for the rows with nothing hidden, to measure its slope; None:
-        the slope of the views.
+        Rows and a model from which nothing is hidden, to measure its slope; None: the slope of the
+        views.
     """
     if NONE in candidates:
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
     draws: list[dict[str, float]] = []
+    rows: list[Ids] = []  # of each draw
     moves: dict[str, list[Part]] = {name: [] for name in candidates}
     task: Task = "multiclass"
     for view, share in views:
         task = view.task
+        rows.append(np.arange(len(y)) if view.rows is None else view.rows)
+        own = y[rows[-1]]
         for name, use in candidates.items():
-            moves[name].append((view.P0, use(view)))
+            moves[name].append((view.P0, use(view), own))
         draws.append(
             {
                 "hidden_share": float(share),
                 "hidden_features": view.X_new.n_features,
                 "new_cells_per_row": view.X_new.nnz / view.X_new.n_rows,
-                "loss_none": float(row_losses(view.P0, y, task).mean()),
+                "loss_none": float(row_losses(view.P0, own, task).mean()),
             }
         )
     if not draws:
         return Decision(NONE, "there are too few features or fields to hide some", {}, draws)
-    alone = _recalibrate([view_P0 for view_P0, _ in next(iter(moves.values()))], y, task)
-    measured = {name: _measure(parts, alone, y, task) for name, parts in moves.items()}
-    gains = {name: _gain(table) for name, (_, _, table) in measured.items()}
+    alone = _recalibrate(next(iter(moves.values())), task)
+    measured = {name: _measure(parts, alone, task) for name, parts in moves.items()}
+    gains = {name: _gain(gained, rows) for name, (_, _, gained) in measured.items()}
     strengths = {name: MODESTY * strength for name, (_, strength, _) in measured.items()}
     sizes = np.array([draw["hidden_share"] for draw in draws])
     accepted = tuple(
@@ -266,39 +271,44 @@ def judge(
     chosen = max(accepted, key=lambda name: gains[name][0])
     slope = measured[chosen][0]
     if plain is not None:
-        slope, _ = fit_strength([(plain, np.zeros_like(plain))], y, task)
+        own = y if plain.rows is None else y[plain.rows]
+        slope, _ = fit_strength([(plain.P0, np.zeros_like(plain.P0), own)], task)
     gain, error = gains[chosen]
     reason = f"gains {gain:.4f} ± {error:.4f} in loss over {len(draws)} draws"
     slope = 1 + MODESTY * (slope - 1)
     return Decision(chosen, reason, gains, draws, accepted, strengths, slope)
 
 
-def _recalibrate(every: list[Floats], y: NDArray[Any], task: Task) -> list[Floats]:
+def _recalibrate(parts: Sequence[Part], task: Task) -> list[Floats]:
     """(N,) losses of P0 in each draw, with the slope that the other draws ask for."""
     losses = []
-    for at, P0 in enumerate(every):
-        others = [P for place, P in enumerate(every) if place != at] or every
-        slope, _ = fit_strength([(P, np.zeros_like(P)) for P in others], y, task)
-        used = _use(P0, np.zeros_like(P0), 1 + MODESTY * (slope - 1), 0.0, task)
+    still = [(P0, np.zeros_like(P0), y) for P0, _, y in parts]
+    for at, (P0, e, y) in enumerate(still):
+        slope, _ = fit_strength(_without(still, at), task)
+        used = _use(P0, e, 1 + MODESTY * (slope - 1), 0.0, task)
         losses.append(row_losses(used, y, task))
     return losses
 
 
 def _measure(
-    parts: list[Part], alone: list[Floats], y: NDArray[Any], task: Task
-) -> tuple[float, float, Floats]:
-    """Slope and strength over all draws, and the gains (draws, N) of draws left out of the fit.
+    parts: Sequence[Part], alone: list[Floats], task: Task
+) -> tuple[float, float, list[Floats]]:
+    """Slope and strength over all draws, and the gains (N,) of each draw, left out of the fit.
 
     The gain is over the model recalibrated (`alone`), so that what the slope gains is not taken for
     what the new features tell, and of slope and strength as they will be used.
     """
     gains = []
-    for at, (P0, e) in enumerate(parts):
-        others = [part for place, part in enumerate(parts) if place != at] or parts
-        slope, strength = fit_strength(others, y, task)
+    for at, (P0, e, y) in enumerate(parts):
+        slope, strength = fit_strength(_without(parts, at), task)
         used = _use(P0, e, 1 + MODESTY * (slope - 1), MODESTY * strength, task)
         gains.append(alone[at] - row_losses(used, y, task))
-    return (*fit_strength(parts, y, task), np.stack(gains))
+    return (*fit_strength(parts, task), gains)
+
+
+def _without(parts: Sequence[Part], at: int) -> Sequence[Part]:
+    """The other draws, or the only one."""
+    return [part for place, part in enumerate(parts) if place != at] or parts
 
 
 def _use(P0: Floats, e: Floats, slope: float, strength: float, task: Task) -> Floats:
@@ -306,37 +316,35 @@ def _use(P0: Floats, e: Floats, slope: float, strength: float, task: Task) -> Fl
     return to_predictions(slope * to_logits(P0, task) + strength * logits_of(e, task), task)
 
 
-def fit_strength(parts: Sequence[Part], y: NDArray[Any], task: Task) -> tuple[float, float]:
+def fit_strength(parts: Sequence[Part], task: Task) -> tuple[float, float]:
     """The slope of the logits of P0, and the strength of a move, that labels ask for.
 
     Parameters
     ----------
     parts
-        P0 and the move (N, C) of the same rows, in one draw or several.
-    y
-        Their labels.
+        P0 and the move (N, C) of some rows and their labels, in one draw or several.
 
     Examples
     --------
     >>> P0, e = np.full((4, 2), 0.5), np.array([[1.0, -1.0], [-1.0, 1.0]] * 2)
-    >>> slope, strength = fit_strength([(P0, e)], np.array([0, 1, 0, 1]), "binary")
+    >>> slope, strength = fit_strength([(P0, e, np.array([0, 1, 0, 1]))], "binary")
     >>> strength > 0.3
     True
     """
     if task == "regression":
-        off = [(e, y.reshape(len(y), -1) - P0) for P0, e in parts]
+        off = [(e, y.reshape(len(y), -1) - P0) for P0, e, y in parts]
         within = sum(float((e * e).sum()) for e, _ in off)
         asked = sum(float((e * rest).sum()) for e, rest in off)
         return 1.0, float(np.clip(asked / within, *_STRENGTHS)) if within > 0 else 0.0
     sides = np.concatenate(
-        [np.stack([to_logits(P0, task), logits_of(e, task)], 1) for P0, e in parts]
-    )  # (draws N, 2, Z)
-    target = np.tile(to_targets(y, sides.shape[2], task), (len(parts), 1))
+        [np.stack([to_logits(P0, task), logits_of(e, task)], 1) for P0, e, _ in parts]
+    )  # (rows of all draws, 2, Z)
+    target = np.concatenate([to_targets(y, sides.shape[2], task) for _, _, y in parts])
+    prior = _PRIOR_ROWS * len(parts) / len(target)
 
     def loss(theta: Floats) -> tuple[float, Floats]:
         rows, slope = logit_losses(np.einsum("nmz,m->nz", sides, theta), target, task)
         apart = theta - [1.0, 0.0]
-        prior = _PRIOR_ROWS / len(y)
         gradient = np.einsum("nmz,nz->m", sides, slope) / len(rows) + prior * apart
         return float(rows.mean() + prior / 2 * (apart @ apart)), gradient
 
@@ -345,17 +353,21 @@ def fit_strength(parts: Sequence[Part], y: NDArray[Any], task: Task) -> tuple[fl
     return float(found.x[0]), float(found.x[1])
 
 
-def _gains_at_every(sizes: Floats, table: Floats) -> bool:
-    """Whether (draws, N) holds a gain for each size of draws."""
-    return all(table[sizes == size].mean() > 0 for size in np.unique(sizes))
+def _gains_at_every(sizes: Floats, gained: Sequence[Floats]) -> bool:
+    """Whether draws gain at each size; `gained` holds the gains (N,) of each draw."""
+    means = np.array([gains.mean() for gains in gained])
+    return all(means[sizes == size].mean() > 0 for size in np.unique(sizes))
 
 
-def _gain(table: Floats) -> tuple[float, float]:
-    """Mean of (draws, N), and its standard error: of rows or of draws, what is larger."""
-    n_draws, n_rows = table.shape
-    by_row = table.mean(0).std() / math.sqrt(n_rows)
-    by_draw = table.mean(1).std(ddof=1) / math.sqrt(n_draws) if n_draws > 1 else 0.0
-    return float(table.mean()), float(max(by_row, by_draw))
+def _gain(gained: Sequence[Floats], rows: Sequence[Ids]) -> tuple[float, float]:
+    """Mean gain of draws, and its standard error: of rows or of draws, what is larger."""
+    means = np.array([gains.mean() for gains in gained])
+    every = np.concatenate(rows)
+    count = np.bincount(every)
+    of_row = np.bincount(every, np.concatenate(gained))[count > 0] / count[count > 0]
+    by_row = of_row.std() / math.sqrt(len(of_row))
+    by_draw = means.std(ddof=1) / math.sqrt(len(means)) if len(means) > 1 else 0.0
+    return float(means.mean()), float(max(by_row, by_draw))
 
 
 def row_losses(P: Floats, y: NDArray[Any], task: Task = "multiclass") -> Floats:

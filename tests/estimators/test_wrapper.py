@@ -21,6 +21,7 @@ from openfate.bank import read_bundle
 from openfate.bank.wrapped import revive
 from openfate.errors import DataFileError, InputError
 from openfate.estimators import FATEClassifier, OpenWorldClassifier, OpenWorldRegressor, load
+from openfate.estimators.target import Target, split_rows
 from openfate.estimators.wrapper import _hide_cells
 from openfate.openworld import Pooling
 from openfate.table import Encoder, Schema
@@ -515,3 +516,14 @@ def test_a_wrapper_is_trained_anew_on_rows_with_new_columns():
     with pytest.raises(ValueError):
         clf.refit(later, y_later[1:])
     assert clf.refit_report_ is report
+
+
+def test_draws_of_a_probe_validate_on_rows_of_their_own():
+    """Every fold has its share of each class, no row twice until the folds start again."""
+    target = Target("binary", np.array([0, 1, 1, 1] * 25), (0, 1))
+    folds = [split_rows(target, 0.2, 0, fold=fold)[1] for fold in range(6)]
+    assert sorted(np.concatenate(folds[:5])) == list(range(100))
+    assert all(np.bincount(target.y[own]).tolist() == [5, 15] for own in folds)
+    assert np.array_equal(folds[5], folds[0]) and np.array_equal(
+        folds[0], split_rows(target, 0.2, 0)[1]
+    )

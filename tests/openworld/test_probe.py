@@ -231,7 +231,7 @@ def used(P0, e, slope, strength, task):
 @pytest.mark.parametrize("wanted", [(1.0, 0.6), (0.5, 0.0), (0.7, 1.4)])
 def test_slope_and_strength_are_those_of_a_grid_search(task, wanted):
     P0, e, y = drawn(0, task, *wanted)
-    slope, strength = fit_strength([(P0, e)], y, task)
+    slope, strength = fit_strength([(P0, e, y)], task)
     slopes = [1.0] if task == "regression" else np.arange(0.2, 1.51, 0.05)
     losses = {
         (a, b): row_losses(used(P0, e, a, b, task), y, task).mean()
@@ -254,7 +254,8 @@ def test_a_model_that_is_too_sure_gets_a_slope_below_one(task):
     assert 0.4 < decision.slope < 0.8  # eight tenths of the way
     assert decision.strengths["move"] == pytest.approx(MODESTY * 1.0, abs=0.15)
     fair, _, _ = drawn(1, task)
-    sure = judge(views, y, {"move": lambda view: e}, plain=used(fair, 0 * e, 3.0, 0.0, task))
+    plain = View(lambda X: used(fair, 0 * e, 3.0, 0.0, task), X, X, task)
+    sure = judge(views, y, {"move": lambda view: e}, plain=plain)
     assert sure.slope < decision.slope  # it is that of the model with nothing hidden
 
 
@@ -273,6 +274,29 @@ def test_pure_noise_is_refused_in_nineteen_of_twenty_seeds():
             judge(views, y, {"noise": lambda v, r=rng: r.normal(size=(200, 2))}).chosen == NONE
         )
     assert refused >= 38
+
+
+def test_draws_with_rows_of_their_own_are_judged_as_if_each_stood_alone():
+    """Two draws of half of the rows each, beside the slow and obvious way to measure them."""
+    P0, e, y = drawn(3, "multiclass", slope=0.8, strength=0.9)
+    halves = np.arange(len(y)) % 2 == 0, np.arange(len(y)) % 2 == 1
+    X = MultiHot.from_rows([[0]] * (len(y) // 2), 1)
+    places = [np.flatnonzero(half) for half in halves]
+    views = [(View(lambda X, r=r: P0[r], X, X, "multiclass", r), 0.5) for r in places]
+    moves = iter([e[r] for r in places])
+    decision = judge(views, y, {"move": lambda view: next(moves)})
+    gains = np.empty(len(y))
+    for own, other in (places, places[::-1]):
+        alone, _ = fit_strength([(P0[other], 0 * e[other], y[other])], "multiclass")
+        both = fit_strength([(P0[other], e[other], y[other])], "multiclass")
+        plain = used(P0[own], 0 * e[own], 1 + MODESTY * (alone - 1), 0.0, "multiclass")
+        moved = used(P0[own], e[own], 1 + MODESTY * (both[0] - 1), MODESTY * both[1], "multiclass")
+        gains[own] = row_losses(plain, y[own]) - row_losses(moved, y[own])
+    by_draw = abs(gains[places[0]].mean() - gains[places[1]].mean()) / 2
+    error = max(gains.std() / np.sqrt(len(y)), by_draw)
+    assert decision.gains["move"] == pytest.approx((gains.mean(), error))
+    _, strength = fit_strength([(P0, e, y)], "multiclass")
+    assert decision.strengths["move"] == pytest.approx(MODESTY * strength, rel=0.01)
 
 
 def test_a_gain_at_one_share_alone_is_not_enough():
