@@ -6,6 +6,7 @@ N rows, C classes, K labels.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -161,8 +162,12 @@ class LabelledRows:
         return replace(some, X=some.X.load())
 
 
-def find_rows(rows: LabelledRows, among: LabelledRows, n_features: int) -> NDArray[np.bool_]:
+def find_rows(
+    rows: LabelledRows, among: LabelledRows, n_features: int, *, each_once: bool = False
+) -> NDArray[np.bool_]:
     """(N,) the rows that are among others too: the same labels and features below `n_features`.
+
+    With `each_once` each of the others is found once, the rest of what looks like it is new.
 
     Examples
     --------
@@ -171,8 +176,12 @@ def find_rows(rows: LabelledRows, among: LabelledRows, n_features: int) -> NDArr
     >>> find_rows(rows, rows.select(np.array([0])), 2)
     array([ True, False,  True])
     """
-    wanted = set(_row_keys(among, n_features))
-    return np.array([key in wanted for key in _row_keys(rows, n_features)], dtype=bool)
+    left = Counter(_row_keys(among, n_features))
+    found = np.zeros(rows.X.n_rows, dtype=bool)
+    for row, key in enumerate(_row_keys(rows, n_features)):
+        found[row] = left[key] > 0
+        left[key] -= each_once
+    return found
 
 
 def _row_keys(rows: LabelledRows, n_features: int) -> list[bytes]:

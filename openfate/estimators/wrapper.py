@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import narwhals as nw
@@ -16,7 +17,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
@@ -31,7 +35,13 @@ from openfate.estimators.estimator import (
     unchanged_on_error,
 )
 from openfate.estimators.scores import task_scores
-from openfate.estimators.target import Target, read_known_classes, split_rows
+from openfate.estimators.target import (
+    LabelledRows,
+    Target,
+    find_rows,
+    read_known_classes,
+    split_rows,
+)
 from openfate.estimators.usage import Usage, candidates, choose_usage, shares_to_hide
 from openfate.openworld import (
     NONE,
@@ -44,6 +54,7 @@ from openfate.openworld import (
 )
 from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
 
+_DENSE_COLUMNS = 256  # of zeros and ones, up to which encoded text is no sparse matrix
 _SLOW_CELLS = 2_000_000  # of the training rows, above which a model is trained again less often
 
 
@@ -106,7 +117,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             encoder = Encoder(schema).fit(known)
             encoded = encoder.encode(known)
             check_consistent_length(y, sample_weight)
-            base = self._base()
+            base = _encode_text(self._base(), known, encoder, self.prefit)
             texts = _text_fields(base, known, encoder)
             rows = native_columns(known)
             if texts is not None:
@@ -143,7 +154,8 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         """Absorb new features: train the wrapped model on labelled rows that have them.
 
         What was observed is forgotten, as in `fit`; columns and classes are those of `X` and `y`.
-        ``refit_report_`` tells what that changed on the rows of the first validation split of `X`.
+        ``refit_report_`` tells what that changed on validation rows of `X` that neither model was
+        trained on.
 
         Parameters
         ----------
@@ -157,8 +169,10 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
                 "wrap a new model and fit it."
             )
         with unchanged_on_error(self):
-            target = self._read_target(y, self._read(X).n_rows)
+            table = self._read(X)
+            target = self._read_target(y, table.n_rows)
             training, spared = split_rows(target, self.validation_share, self._draw_seed())
+            spared = spared[~self._has_seen(table, target)[spared]]
             before = self._score(X, target, spared)
             judged = clone(self).set_params(prefit=False, pooling=Pooling(strength=0.0))
             weights = None if sample_weight is None else np.asarray(sample_weight)[training]
@@ -175,6 +189,17 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             }
             self.bank_.meta["refit"] = self.refit_report_
             return self
+
+    def _has_seen(self, table: Table, target: Target) -> NDArray[np.bool_]:
+        """(N,) the rows that `fit` trained on; a model that was read back knows of none."""
+        if self._training is None:
+            return np.zeros(table.n_rows, dtype=bool)
+        _, encoded, y, _ = self._training
+        _, labels = np.unique(np.concatenate([y, target.original]), return_inverse=True)
+        before, now = np.split(labels, [len(y)])
+        rows = LabelledRows(self.bank_.encoder.encode(table), replace(target, y=now))
+        seen = LabelledRows(encoded, replace(target, y=before))
+        return find_rows(rows, seen, self.bank_.n_observed, each_once=True)
 
     def _score(self, X: Any, target: Target, rows: NDArray[np.intp]) -> dict[str, float]:
         """Scores of some rows; empty for none."""
@@ -319,7 +344,7 @@ class OpenWorldClassifier(BankClassifier, OpenWorldEstimator):
     estimator
         A scikit-learn classifier: LightGBM, CatBoost, XGBoost, a Pipeline, ...  None takes
         scikit-learn's HistGradientBoosting.  Trees that take no text are given the places of its
-        values; of other models a Pipeline should encode it.
+        values; other models stand behind an encoder of the columns of text.
     pooling
         How evidence is weighed (`openfate.openworld.Pooling`); by default a probe chooses.
     prefit
@@ -349,7 +374,8 @@ source, half_life
     Examples
     --------
     >>> import pandas as pd
-    >>> from sklearn.ensemble import HistGradientBoostingClassifier
+    >>> from sklearn.compose import ColumnTransformer
+    from sklearn.ensemble import HistGradientBoostingClassifier
     >>> rows = pd.DataFrame({"age": range(20, 70)})
     >>> clf = OpenWorldClassifier(HistGradientBoostingClassifier()).fit(rows, rows["age"] > 45)
     >>> clf.predict_proba(rows.assign(city=["Rome", "Oslo"] * 25)).shape  # a new column
@@ -394,7 +420,7 @@ class _Fit:
         self.estimator, self.categories = estimator, list(categories)
 
     def __call__(self, rows: Any, y: NDArray[Any], sample_weight: ArrayLike | None = None) -> Any:
-        options = _weights(sample_weight)
+        options = _weights(sample_weight, self.estimator)
         if self.categories and _package(self.estimator) == "lightgbm":
             options["categorical_feature"] = self.categories
         return _clone(self.estimator).fit(rows, y, **options)
@@ -418,21 +444,40 @@ def _is_pipeline(estimator: Any) -> bool:
     return hasattr(estimator, "steps") or params.get("cat_features") is not None
 
 
+def _encode_text(estimator: Any, known: Table, encoder: Encoder, prefit: bool) -> Any:
+    """A model that takes no text behind an encoder of its columns of text; else the model."""
+    texts = [name for name, column in known.columns.items() if _is_text(column)]
+    if not texts or prefit or _reads_columns(estimator) or _is_tree(estimator):
+        return estimator
+    if not isinstance(nw.from_native(known.native, pass_through=True), nw.DataFrame):
+        raise InputError(
+            f"column {texts[0]!r} holds text, which {type(estimator).__name__} does not take: give "
+            "a frame, whose columns of text are encoded."
+        )
+    # WHY not always sparse: naive Bayes takes no sparse rows, and few columns are as fast.
+    sparse = encoder.n_features > _DENSE_COLUMNS
+    zero_one = OneHotEncoder(handle_unknown="ignore", sparse_output=sparse)
+    encoding = ColumnTransformer([("text", zero_one, texts)], remainder="passthrough")
+    return make_pipeline(encoding, estimator)
+
+
+def _reads_columns(estimator: Any) -> bool:
+    return _is_pipeline(estimator) or not hasattr(estimator, "get_params")
+
+
+def _is_tree(estimator: Any) -> bool:
+    """Whether places of values will do in place of text."""
+    trees = ("sklearn.ensemble", "sklearn.tree", "lightgbm", "catboost", "xgboost")
+    return type(estimator).__module__.startswith(trees)
+
+
 def _text_fields(estimator: Any, known: Table, encoder: Encoder) -> dict[str, int] | None:
     """Columns of text with their fields, of a model that must be given numbers for them."""
-    if _is_pipeline(estimator) or not hasattr(estimator, "get_params"):
+    if _reads_columns(estimator):
         return None
     is_polars = isinstance(known.native, pl.DataFrame)
-    found = [name for name, c in known.columns.items() if _is_text(c, polars=is_polars)]
-    if not found:
+    if not any(_is_text(c, polars=is_polars) for c in known.columns.values()):
         return None
-    module = type(estimator).__module__
-    trees = ("sklearn.ensemble", "sklearn.tree", "lightgbm", "catboost", "xgboost")
-    if not module.startswith(trees):
-        raise InputError(
-            f"column {found[0]!r} holds text, which {type(estimator).__name__} does not take: wrap "
-            "a Pipeline that encodes it, such as OneHotEncoder and this model."
-        )
     return _number_texts([known], list(known.columns), encoder)
 
 
@@ -500,9 +545,12 @@ def _check_has(estimator: Any, method: str) -> None:
         )
 
 
-def _weights(sample_weight: ArrayLike | None) -> dict[str, Any]:
-    """An argument of `fit`, which not every model has."""
-    return {} if sample_weight is None else {"sample_weight": sample_weight}
+def _weights(sample_weight: ArrayLike | None, estimator: Any) -> dict[str, Any]:
+    """An argument of `fit`, which not every model has; a pipeline hands it to its last step."""
+    if sample_weight is None:
+        return {}
+    steps = getattr(estimator, "steps", None)
+    return {f"{steps[-1][0]}__sample_weight" if steps else "sample_weight": sample_weight}
 
 
 def _predict_every_class(fitted: Any, rows: Any, target: Target) -> Floats:

@@ -10,11 +10,14 @@ import polars as pl
 import pytest
 from catboost import CatBoostClassifier, CatBoostRegressor
 from lightgbm import LGBMClassifier, LGBMRegressor
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 from openfate.bank import read_bundle
@@ -495,14 +498,32 @@ def test_catboost_with_cat_features_fits_observes_saves_and_loads(tmp_path):
     again.observe(later, y_later)
 
 
-def test_text_for_a_model_that_takes_none_names_the_remedy():
-    train, y = shifting(50)
-    with pytest.raises(InputError) as caught:
-        OpenWorldClassifier(LogisticRegression()).fit(train, y)
-    assert str(caught.value) == (
-        "column 'd' holds text, which LogisticRegression does not take: wrap a Pipeline that "
-        "encodes it, such as OneHotEncoder and this model."
-    )
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("model", [LogisticRegression(), GaussianNB(), KNeighborsClassifier()])
+def test_text_is_encoded_for_a_model_that_takes_none(frame, model, tmp_path):
+    (train, y), (later, y_later) = shifting(200), shifting(300, 1)
+    train, later = (frame(rows.to_dict("list")) for rows in (train, later))
+    weight = None if isinstance(model, KNeighborsClassifier) else np.ones(len(y))
+    clf = OpenWorldClassifier(model, n_draws=1).fit(train[["a", "d"]], y, weight)
+    zero_one = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    columns = ColumnTransformer([("d", zero_one, ["d"])], remainder="passthrough")
+    own = make_pipeline(columns, clone(model)).fit(train[["a", "d"]], y)
+    P = clf.predict_proba(later, new_features="drop")  # values that it does not know among them
+    np.testing.assert_allclose(P, own.predict_proba(later), atol=1e-12)
+    clf.observe(later, y_later)
+    assert log_loss(clf.predict_proba(later), y_later) < log_loss(P, y_later)
+    if not isinstance(model, KNeighborsClassifier):  # which no bundle takes
+        clf.save(tmp_path / "model")
+        assert np.array_equal(load(tmp_path / "model").predict_proba(later, new_features="drop"), P)
+
+
+def test_a_report_of_training_again_counts_no_row_that_was_trained_on():
+    (train, y), (later, y_later) = shifting(200), shifting(300, 1)
+    clf = OpenWorldClassifier(LGBMClassifier(**LGBM), n_draws=1).fit(train[["a", "b"]], y)
+    clf.refit(pd.concat([train, later]), np.concatenate([y, y_later]))
+    assert 40 <= clf.refit_report_["validation_rows"] <= 75  # of 100 that are spared
+    again = OpenWorldClassifier(LGBMClassifier(**LGBM), n_draws=1).fit(train, y).refit(train, y)
+    assert again.refit_report_["validation_rows"] == 0 and again.refit_report_["before"] == {}
 
 
 def test_a_wrapper_is_trained_anew_on_rows_with_new_columns():
