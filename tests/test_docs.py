@@ -17,6 +17,7 @@ import typer
 from snippets import PAGES, ROOT, blocks_of, commands_in, is_commands
 
 from openfate.cli import main, make_app
+from openfate_lab.experiments.labels import Labels
 from openfate_lab.report import build
 
 README = (ROOT / "README.md").read_text()
@@ -269,32 +270,38 @@ def _batch_cells():
 
 def _gaps():
     """Lines of what evidence closes of the gap, without labels."""
-    path = ROOT / "results" / "openworld" / "batch" / "summary.json"
-    gaps = json.loads(path.read_text())["gap_closed"]
-    closed = {(told["way"], told["metric"]): told for told in gaps["pooled"]}
-    yield "| | cells | score | log-loss | harmed |"
-    yield "|---" * 5 + "|"
-    ways = {
-        "batch": "0-1 features, in one batch",
-        "calls": "in calls of 100 rows",
-        "rows": "row by row after `observe`, without github",
+    batch = ROOT / "results" / "openworld" / "batch" / "summary.json"
+    columns = ROOT / "results" / "labels" / "columns-lightgbm"
+    records = [json.loads(path.read_text()) for path in sorted(columns.glob("*/*/*/trial.json"))]
+    found = {
+        "0-1 features": json.loads(batch.read_text())["gap_closed"],
+        "whole columns": Labels().summary(records)["gap_closed"],
     }
-    for way, name in ways.items():
-        harmed = sum(cell["harm"] for cell in gaps["cells"] if cell["way"] == way)
-        shares = (
-            f"{closed[way, metric]['closed']:.0%} ± {closed[way, metric]['std']:.0%}"
-            for metric in ("score", "log_loss")
-        )
-        yield f"| {name} | {closed[way, 'score']['n_cells']} | {' | '.join(shares)} | {harmed} |"
-    path = ROOT / "results" / "labels" / "columns-lightgbm" / "summary.json"
-    none = json.loads(path.read_text())["means"][0]
-    ignored, used, known = (none[name] for name in ("ignore", "openfate", "oracle"))
-    shares = (
-        f"{(used[metric] - ignored[metric]) / (known[metric] - ignored[metric]):.0%}"
-        for metric in ("score", "log_loss")
-    )
-    name = "whole columns, in one batch (the cells above, no label)"
-    yield f"| {name} | {none['n_cells']} | {' | '.join(shares)} | |"
+    ways = {
+        "batch": "in one batch",
+        "calls": "in calls of 100 rows",
+        "rows": "row by row after `observe`",
+    }
+    yield "| | cells | score | log-loss | harmed in log-loss | best strength |"
+    yield "|---" * 6 + "|"
+    for novelty, gaps in found.items():
+        closed = {
+            (told["way"], told["metric"]): told
+            for told in gaps["pooled"]
+            if told["base"] == "lightgbm"
+        }
+        for way, name in ways.items():
+            if (way, "score") not in closed:
+                continue
+            both = [closed[way, metric] for metric in ("score", "log_loss")]
+            shares = " | ".join(f"{told['closed']:.0%} ± {told['std']:.0%}" for told in both)
+            own = [cell for cell in gaps["cells"] if cell["base"] == "lightgbm"]
+            harmed = sum(
+                cell["harm"] for cell in own if (cell["way"], cell["metric"]) == (way, "log_loss")
+            )
+            best = [f"{told['ceiling']:.0%}" for told in both if "ceiling" in told]
+            at_best = " / ".join(best) or "-"
+            yield f"| {novelty}, {name} | {both[0]['n_cells']} | {shares} | {harmed} | {at_best} |"
 
 
 def _nothing_new():
