@@ -6,6 +6,7 @@ from openfate.bank.explain import average_effects, contributions, describe, near
 from openfate.bank.export import export_onnx, export_table, left_out
 from openfate.bank.network import Network
 from openfate.bank.notes import Note
+from openfate.bank.sklearn_models import unkept_settings
 from openfate.bank.wrapped import Wrapped, native_columns, number_columns
 from openfate.openworld import Floats, Task
 
@@ -30,5 +31,6 @@ __all__ = [
     "nearest",
     "number_columns",
     "read_bundle",
+    "unkept_settings",
     "updating",
 ]

@@ -293,6 +293,8 @@ META = {
     "n_features_in": (Between(0, 2**31), None),
     "classes_dtype": (str, None),
     "n_rows": (int, None),
+    "data_hash": (str, None),
+    "unkept": ([str], None),
     "max_new_features": (Between(0, 2**31), {str: Between(0, 2**31)}, None),
     "source": (str, None),
     "half_life": (Between(1, 2**62), None),

@@ -209,6 +209,8 @@ _UNREAD = frozenset(
     "validation_score_ oob_improvement_ oob_scores_ coefs_paths_ scores_ monotonic_cst scoring cv "
     "interaction_cst metric".split()
 )
+# Settings among these: read where they are one plain value, so that the model can be trained again.
+_SETTINGS = frozenset("random_state monotonic_cst scoring cv interaction_cst metric".split())
 # Made anew: what they hold but the number of classes is the same in every one of a class.
 _LOSSES = frozenset(
     "HalfBinomialLoss HalfMultinomialLoss HalfSquaredError AbsoluteError HalfPoissonLoss "
@@ -247,6 +249,24 @@ def read_sklearn(content: bytes) -> Any:
         raise
     except Exception as error:  # whatever scikit-learn makes of odd attributes
         raise Unchecked(f"it is damaged ({error!r})") from None
+
+
+def unkept_settings(estimator: Any) -> list[str]:
+    """The settings of a model that the reader leaves out, and that change how it is trained.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import HistGradientBoostingClassifier
+    >>> unkept_settings(HistGradientBoostingClassifier(monotonic_cst=[1, 0]))
+    ['monotonic_cst']
+    """
+    settings = estimator.get_params() if hasattr(estimator, "get_params") else {}
+    return [
+        name
+        for name, value in settings.items()
+        if name.rpartition("__")[2] in _SETTINGS
+        and not (value is None or isinstance(value, str | int | float))
+    ]
 
 
 class _Reader:
@@ -363,7 +383,8 @@ class _Reader:
             raise Unchecked(f"{name} holds no attributes")
         found: dict[str, Any] = {}
         for attribute, value in content["content"].items():
-            if attribute in _UNREAD:
+            is_plain = attribute in _SETTINGS and value["__loader__"] == "JsonNode"
+            if attribute in _UNREAD and not is_plain:
                 found[attribute] = None
                 continue
             if attribute not in allowed and name != "Bunch":

@@ -20,7 +20,15 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
-from openfate.bank import FeatureBank, Floats, Retrain, Wrapped, native_columns, number_columns
+from openfate.bank import (
+    FeatureBank,
+    Floats,
+    Retrain,
+    Wrapped,
+    native_columns,
+    number_columns,
+    unkept_settings,
+)
 from openfate.errors import InputError
 from openfate.estimators.estimator import (
     BankClassifier,
@@ -31,7 +39,15 @@ from openfate.estimators.estimator import (
     unchanged_on_error,
 )
 from openfate.estimators.scores import task_scores
-from openfate.estimators.target import Target, read_known_classes, split_rows
+from openfate.estimators.target import (
+    LabelledRows,
+    Target,
+    hash_rows,
+    join_numbers,
+    known_target,
+    read_known_classes,
+    split_rows,
+)
 from openfate.estimators.usage import Usage, candidates, choose_usage, shares_to_hide
 from openfate.openworld import (
     NONE,
@@ -128,7 +144,14 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers, texts)
             self._set_bank(encoded, target, encoder, model, usage, known)
             self._training = kept_rows(known), encoded, y, sample_weight
-            self._describe(decision, columns=columns, n_rows=table.n_rows, numeric=self._numeric)
+            self._describe(
+                decision,
+                columns=columns,
+                n_rows=table.n_rows,
+                numeric=self._numeric,
+                data_hash=hash_rows(LabelledRows(encoded, target)),
+                unkept=unkept_settings(base),
+            )
             if columns:
                 self._note_leans(known.native)
             return self
@@ -184,23 +207,59 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         found = task_scores(P, target.select(rows).outcomes, target.task)
         return {name: score for name, score in found.items() if np.isfinite(score)}
 
-    def _retrain_with(
-        self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
-    ) -> Retrain | None:
-        training = self._training
+    def _training_fault(self) -> str | None:
         base = self._base()
-        if training is None or not hasattr(base, "get_params") or not _takes_missing(base):
+        kind = type(base).__name__
+        if not hasattr(base, "get_params"):
+            return (
+                "the file of a LightGBM, CatBoost or XGBoost model holds its trees and not its "
+                "settings; wrap one of scikit-learn's, or fit anew instead"
+            )
+        if unkept := self.bank_.meta.get("unkept"):
+            return f"{kind} had {unkept[0]}, which no bundle keeps; fit anew instead"
+        if not _takes_missing(base):
+            return f"{kind} takes no missing cells, which the rows of fit have in new columns"
+        return None
+
+    def _fitted_columns(self, table: Table) -> list[str]:
+        assert isinstance(self.bank_.model, Wrapped)
+        return self.bank_.model.columns or self._trained_on(table)
+
+    def _remember_rows(
+        self, table: Table, labels: NDArray[Any], sample_weight: ArrayLike | None
+    ) -> tuple[Any, LabelledRows]:
+        bank = self.bank_
+        target = known_target(labels, bank)
+        if bank.task == "regression":  # as `fit` standardised them
+            target = join_numbers([labels])
+        encoded = bank.encoder.encode(table).below(bank.n_observed)
+        weight = None if sample_weight is None else np.asarray(sample_weight, np.float64)
+        training = kept_rows(table), encoded, target.original, weight
+        return training, LabelledRows(encoded, target, weight)
+
+    def _retrain_with(
+        self,
+        bank: FeatureBank,
+        table: Table,
+        labels: NDArray[Any],
+        weight: NDArray[np.float64] | None,
+    ) -> Retrain | None:
+        training, mixture = self._training, bank.mixture
+        base = self._base()
+        if training is None or mixture is None:
+            return None
+        if not hasattr(base, "get_params") or not _takes_missing(base):
             return None
         known, encoded, y, old_weight = training
-        names = np.array(self.bank_.classes) if self.bank_.task != "regression" else None
+        names = np.array(bank.classes) if bank.task != "regression" else None
         left_out = {*self._excluded, *self._target_name}
 
         def retrain(n_rows: int, encoder: Encoder) -> Wrapped | None:
             first = np.arange(n_rows)
             shown = None if weight is None else weight[first]
-            parts = [*self.bank_.kept, (_take_rows(table, first), labels[first], shown)]
+            parts = [*bank.kept, (_take_rows(table, first), labels[first], shown)]
             slow = encoded.nnz > _SLOW_CELLS
-            if not is_due(self._n_labels + n_rows, slow=slow):
+            if not is_due(mixture.n_labels + n_rows, slow=slow):
                 return None
             tables = [known, *(part[0] for part in parts)]
             # WHY: a model that reads columns by itself was told of those of `fit`, and no others.
@@ -235,9 +294,8 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             if rows is None:
                 return None
             places = [] if texts is None else [columns.index(name) for name in texts]
-            fitted = _Fit(base, places)(rows, outcome, weights)
-            n_features = encoder.n_features
-            return Wrapped(fitted, columns, n_features, self.bank_.task, numbers, texts)
+            fitted = _Fit(_seeded(base), places)(rows, outcome, weights)
+            return Wrapped(fitted, columns, encoder.n_features, bank.task, numbers, texts)
 
         return retrain
 
@@ -405,6 +463,16 @@ def _clone(estimator: Any) -> Any:
     except RuntimeError:
         # WHY: CatBoost copies its lists, such as cat_features, and fails scikit-learn's check.
         return type(estimator)(**copy.deepcopy(estimator.get_params()))
+
+
+def _seeded(estimator: Any) -> Any:
+    """The model, not fitted, with a seed where it has none: the same labels train the same."""
+    unset = {
+        name: 0
+        for name, value in estimator.get_params().items()
+        if name.rpartition("__")[2] == "random_state" and value is None
+    }
+    return _clone(estimator).set_params(**unset) if unset else estimator
 
 
 def _package(estimator: Any) -> str:
