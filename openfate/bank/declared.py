@@ -295,6 +295,7 @@ META = {
     "n_rows": (int, None),
     "data_hash": (str, None),
     "unkept": ([str], None),
+    "settings": (dict, None),
     "max_new_features": (Between(0, 2**31), {str: Between(0, 2**31)}, None),
     "source": (str, None),
     "half_life": (Between(1, 2**62), None),

@@ -39,9 +39,9 @@ _BOOSTING = (
     "n_trees_per_iteration_"
 )
 _HISTOGRAMS = (
-    "_baseline_prediction _bin_mapper _is_categorical_remapped _label_encoder _loss _n_features "
-    "_predictors _preprocessor _random_seed _use_validation_data classes_ do_early_stopping_ "
-    "is_categorical_ n_trees_per_iteration_"
+    "_baseline_prediction _bin_mapper _fitted_with_sw _is_categorical_remapped _label_encoder "
+    "_loss _n_features _predictors _preprocessor _random_seed _use_validation_data classes_ "
+    "do_early_stopping_ is_categorical_ n_trees_per_iteration_"
 )
 _ADA = "classes_ estimator_ estimator_errors_ estimator_params estimator_weights_ estimators_ "
 _NETWORK = (
@@ -210,7 +210,7 @@ _UNREAD = frozenset(
     "interaction_cst metric".split()
 )
 # Settings among these: read where they are one plain value, so that the model can be trained again.
-_SETTINGS = frozenset("random_state monotonic_cst scoring cv interaction_cst metric".split())
+SETTINGS = frozenset("random_state monotonic_cst scoring cv interaction_cst metric".split())
 # Made anew: what they hold but the number of classes is the same in every one of a class.
 _LOSSES = frozenset(
     "HalfBinomialLoss HalfMultinomialLoss HalfSquaredError AbsoluteError HalfPoissonLoss "
@@ -249,24 +249,6 @@ def read_sklearn(content: bytes) -> Any:
         raise
     except Exception as error:  # whatever scikit-learn makes of odd attributes
         raise Unchecked(f"it is damaged ({error!r})") from None
-
-
-def unkept_settings(estimator: Any) -> list[str]:
-    """The settings of a model that the reader leaves out, and that change how it is trained.
-
-    Examples
-    --------
-    >>> from sklearn.ensemble import HistGradientBoostingClassifier
-    >>> unkept_settings(HistGradientBoostingClassifier(monotonic_cst=[1, 0]))
-    ['monotonic_cst']
-    """
-    settings = estimator.get_params() if hasattr(estimator, "get_params") else {}
-    return [
-        name
-        for name, value in settings.items()
-        if name.rpartition("__")[2] in _SETTINGS
-        and not (value is None or isinstance(value, str | int | float))
-    ]
 
 
 class _Reader:
@@ -383,7 +365,7 @@ class _Reader:
             raise Unchecked(f"{name} holds no attributes")
         found: dict[str, Any] = {}
         for attribute, value in content["content"].items():
-            is_plain = attribute in _SETTINGS and value["__loader__"] == "JsonNode"
+            is_plain = attribute in SETTINGS and value["__loader__"] == "JsonNode"
             if attribute in _UNREAD and not is_plain:
                 found[attribute] = None
                 continue

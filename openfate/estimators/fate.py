@@ -349,8 +349,9 @@ class FATEEstimator(BankEstimator):
     def _remember_rows(
         self, table: Table, labels: NDArray[Any], sample_weight: ArrayLike | None
     ) -> tuple[LabelledRows, LabelledRows]:
-        if self.random_state is None:
-            self.random_state = 0  # WHY: the same labels train the same model, wherever they come
+        if self.get_params(deep=False)["random_state"] is None:
+            # WHY: the same labels train the same model, in every process and replay.
+            self.set_params(random_state=0)
         target = known_target(labels, self.bank_)
         weight = self._weigh(target, sample_weight)
         X = self.bank_.encoder.encode(table).below(self.bank_.n_observed)

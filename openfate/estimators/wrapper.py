@@ -25,9 +25,10 @@ from openfate.bank import (
     Floats,
     Retrain,
     Wrapped,
+    keep_settings,
+    make_lightgbm,
     native_columns,
     number_columns,
-    unkept_settings,
 )
 from openfate.errors import InputError
 from openfate.estimators.estimator import (
@@ -144,13 +145,15 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers, texts)
             self._set_bank(encoded, target, encoder, model, usage, known)
             self._training = kept_rows(known), encoded, y, sample_weight
+            settings, unkept = keep_settings(base)
             self._describe(
                 decision,
                 columns=columns,
                 n_rows=table.n_rows,
                 numeric=self._numeric,
                 data_hash=hash_rows(LabelledRows(encoded, target)),
-                unkept=unkept_settings(base),
+                unkept=unkept,
+                settings=settings,
             )
             if columns:
                 self._note_leans(known.native)
@@ -207,13 +210,20 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         found = task_scores(P, target.select(rows).outcomes, target.task)
         return {name: score for name, score in found.items() if np.isfinite(score)}
 
+    def _to_train(self) -> Any:
+        """The model to train again; None where nothing tells its settings."""
+        base, settings = self._base(), self.bank_.meta.get("settings")
+        if hasattr(base, "get_params"):
+            return base
+        return None if settings is None else make_lightgbm(self.bank_.task, settings)
+
     def _training_fault(self) -> str | None:
-        base = self._base()
+        base = self._to_train()
         kind = type(base).__name__
-        if not hasattr(base, "get_params"):
+        if base is None:
             return (
-                "the file of a LightGBM, CatBoost or XGBoost model holds its trees and not its "
-                "settings; wrap one of scikit-learn's, or fit anew instead"
+                "the file of a CatBoost or XGBoost model holds its trees and not its settings; "
+                "wrap LightGBM or one of scikit-learn's, or fit anew instead"
             )
         if unkept := self.bank_.meta.get("unkept"):
             return f"{kind} had {unkept[0]}, which no bundle keeps; fit anew instead"
@@ -245,10 +255,10 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         weight: NDArray[np.float64] | None,
     ) -> Retrain | None:
         training, mixture = self._training, bank.mixture
-        base = self._base()
         if training is None or mixture is None:
             return None
-        if not hasattr(base, "get_params") or not _takes_missing(base):
+        base = self._to_train()
+        if base is None or not _takes_missing(base):
             return None
         known, encoded, y, old_weight = training
         names = np.array(bank.classes) if bank.task != "regression" else None

@@ -249,7 +249,7 @@ def unpack(content: bytes, *, trusted: bool = False) -> tuple[FeatureBank, dict[
 
 def pack_rows(kept: Sequence[tuple[Table, NDArray[Any], Any]]) -> dict[str, bytes]:
     """Labelled rows that a bank keeps to be trained on again, as files that go with a snapshot."""
-    files = {}
+    files = dict[str, bytes]()
     for number, (table, labels, _) in enumerate(kept):
         frame, y = io.BytesIO(), io.BytesIO()
         pl.DataFrame(dict(table.columns)).write_ipc(frame)
@@ -260,7 +260,7 @@ def pack_rows(kept: Sequence[tuple[Table, NDArray[Any], Any]]) -> dict[str, byte
 
 def unpack_rows(files: Mapping[str, bytes]) -> tuple[tuple[Table, NDArray[Any], None], ...]:
     """What `pack_rows` wrote."""
-    kept = []
+    kept: list[tuple[Table, NDArray[Any], None]] = []
     while f"rows{len(kept)}" in files:
         frame = pl.read_ipc(io.BytesIO(files[f"rows{len(kept)}"]))
         y = np.load(io.BytesIO(files[f"labels{len(kept)}"]), allow_pickle=False)
@@ -401,11 +401,18 @@ class LiveBank:
         if digest != current:
             if not replay:
                 raise DataFileError(f"{state}: {_tell_apart(current, digest)}")
-            self.log.put_blob("bundle", digest, self.log.head() + 1, content)
+            self._keep_bundle(digest, content)
             self.log.append([{"kind": "bundle", "digest": digest, "from": 0}])
         elif self.log.get_blob("bundle", digest) is None:  # damaged, and here it is again
-            self.log.put_blob("bundle", digest, self.log.blobs("bundle").get(digest, 0), content)
+            self._keep_bundle(digest, content, 0)
         self._rebuild()
+
+    def _keep_bundle(self, digest: str, content: bytes, position: int | None = None) -> None:
+        """Have a bundle in the log; the position of one that was there before stays."""
+        # WHY: the first of them is that of a state which is rolled back to its beginning.
+        position = self.log.head() + 1 if position is None else position
+        position = self.log.blobs("bundle").get(digest, position)
+        self.log.put_blob("bundle", digest, position, content)
 
     def __enter__(self) -> LiveBank:
         return self
@@ -462,7 +469,7 @@ class LiveBank:
     def take_bundle(self, folder: str | Path) -> Ticket:
         """Go over to a new bundle: the log is replayed on it while the old one serves."""
         digest, content = self._pack(Path(folder))
-        self.log.put_blob("bundle", digest, self.log.head() + 1, content)
+        self._keep_bundle(digest, content)
         return self.submit({"kind": "bundle", "digest": digest, "from": 0})
 
     @property
