@@ -88,7 +88,9 @@ def make_lightgbm(task: Task, settings: Mapping[str, Any]) -> Any:
         raise InputError("the bundle's settings of LightGBM are none that it keeps; fit it again")
     package = import_module("lightgbm")
     make = package.LGBMRegressor if task == "regression" else package.LGBMClassifier
-    return make(**settings)
+    # WHY: the same on any number of threads.
+    way = {} if settings.get("force_col_wise") else {"force_row_wise": True}
+    return make(**{"deterministic": True, **way, **settings})
 
 
 def _is_good(settings: Mapping[str, Any]) -> bool:

@@ -146,7 +146,9 @@ def _run(
         service.stopping.set()
 
     def start() -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_in)
+        loop = asyncio.get_running_loop()
+        # WHY in a thread: requests go on while a bundle, and its rows, are read.
+        loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, take_in)
         gc.collect()
         gc.freeze()  # WHY: what is loaded by now stays; collecting it again takes 100 ms
 
