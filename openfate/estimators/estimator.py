@@ -431,7 +431,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             Its arguments `retrain` and `keep`; none where the rows of `fit` are not at hand.
         """
         retrain = self._retrain_with(bank, table, labels, weight)
-        if retrain is None:
+        if retrain is None or not table.columns:  # rows without a cell have nothing to train on
             return {}
         part = (kept_rows(table), labels, weight)
         return {"retrain": retrain, "keep": partial(_keep_newest, part=part)}

@@ -275,6 +275,8 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             # WHY: a model that reads columns by itself was told of those of `fit`, and no others.
             shown_columns = [known] if _is_pipeline(base) else tables
             columns = list(dict.fromkeys(name for t in shown_columns for name in t.columns))
+            # Lists are no numbers; a model that reads columns by itself was given those of `fit`.
+            left_out.update(() if _is_pipeline(base) else _lists(tables))
             columns = [name for name in columns if name not in left_out]
             outcome = np.concatenate(
                 [y, *(part[1] if names is None else names[part[1]] for part in parts)]
@@ -549,6 +551,11 @@ def _stack_frames(tables: Sequence[Table], columns: Sequence[str]) -> Any:
         mixed = [nw.col(n).cast(nw.Float64) for n in numbers if n in f.columns]
         chosen.append(shown.with_columns(*mixed))
     return nw.concat(chosen, how="diagonal").select(*columns).to_native()
+
+
+def _lists(tables: Sequence[Table]) -> set[str]:
+    """The columns that hold lists somewhere."""
+    return {name for t in tables for name, c in t.columns.items() if c.dtype.is_nested()}
 
 
 def _take_rows(table: Table, rows: NDArray[np.intp]) -> Table:

@@ -742,6 +742,8 @@ class LiveBank:
 
         def retraining(bank: FeatureBank, table: Table, y: NDArray[Any]) -> dict[str, Any]:
             options = trainer.retraining(bank, table, y)
+            if not options:
+                return {}
             train = options["retrain"]
 
             def train_or_tell(n_rows: int, encoder: Encoder) -> Any:

@@ -22,6 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from openfate import FATEClassifier, FATERegressor, OpenWorldClassifier, OpenWorldRegressor, load
 from openfate.errors import InputError
 from openfate.openworld import Pooling
+from openfate.table import Table
 
 QUICK = {"epochs": 3, "n_members": 1, "n_draws": 1, "width": 8, "hidden": (8,)}
 POOLING = Pooling(0.5)
@@ -209,6 +210,21 @@ def test_a_bundle_keeps_the_settings_of_a_model(tmp_path):
     assert again.estimator.get_params() == model.get_params()
     meta = json.loads((tmp_path / "model" / "meta.json").read_text())
     assert meta["unkept"] == []
+
+
+@pytest.mark.parametrize("name", ["boosting", "forest", "numbers", "lightgbm"])
+def test_odd_rows_do_not_stop_it(name, tmp_path):
+    """Lists in a new column, nothing that is known, other kinds of cells, no cell at all."""
+    is_number = name == "numbers"
+    again = saved(MODELS[name], tmp_path, y=Y + 0.5 if is_number else Y)
+    again.remind(TRAIN, Y + 0.5 if is_number else Y)
+    odd = [{"tags": ["x", "y"]}, {"city": "Rome"}, {"job": "cook", "tags": []}, {"visits": 3.5}]
+    for n in range(24):
+        again.observe(pl.DataFrame([odd[n % 4]]), Y_LATER[n : n + 1])
+    again.bank_.observe(Table(2, {}, pl.DataFrame()), again.bank_.read_labels(Y_LATER[:2], 2))
+    first = again.bank_.retrained
+    again.observe(LATER[:120], Y_LATER[:120])
+    assert again.bank_.retrained is not first
 
 
 def test_a_pipeline_of_numbers_that_is_scaled_first(tmp_path):
