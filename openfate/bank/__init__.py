@@ -6,6 +6,7 @@ from openfate.bank.explain import average_effects, contributions, describe, near
 from openfate.bank.export import export_onnx, export_table, left_out
 from openfate.bank.network import Network
 from openfate.bank.notes import Note
+from openfate.bank.settings import keep_settings, make_lightgbm
 from openfate.bank.wrapped import Wrapped, native_columns, number_columns
 from openfate.openworld import Floats, Task
 
@@ -25,7 +26,9 @@ __all__ = [
     "describe",
     "export_onnx",
     "export_table",
+    "keep_settings",
     "left_out",
+    "make_lightgbm",
     "native_columns",
     "nearest",
     "number_columns",

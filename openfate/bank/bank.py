@@ -1236,6 +1236,11 @@ class FeatureBank:
             return label_matrix(labels, len(self.classes))
         return class_numbers(labels, self.classes)
 
+    def hold(self, kept: tuple[Any, ...]) -> None:
+        """Keep what the bank that this one was saved from had `kept`."""
+        with self.lock:
+            self._state = self._state._replace(kept=kept)
+
     def grow_encoder(self, rows: Any, **options: Unpack[Options]) -> Encoder:
         """The encoder with ids for what is new in rows and let in; the bank is not changed."""
         return self._encode(rows, True, **options)[1]

@@ -39,9 +39,9 @@ _BOOSTING = (
     "n_trees_per_iteration_"
 )
 _HISTOGRAMS = (
-    "_baseline_prediction _bin_mapper _is_categorical_remapped _label_encoder _loss _n_features "
-    "_predictors _preprocessor _random_seed _use_validation_data classes_ do_early_stopping_ "
-    "is_categorical_ n_trees_per_iteration_"
+    "_baseline_prediction _bin_mapper _fitted_with_sw _is_categorical_remapped _label_encoder "
+    "_loss _n_features _predictors _preprocessor _random_seed _use_validation_data classes_ "
+    "do_early_stopping_ is_categorical_ n_trees_per_iteration_"
 )
 _ADA = "classes_ estimator_ estimator_errors_ estimator_params estimator_weights_ estimators_ "
 _NETWORK = (
@@ -209,6 +209,8 @@ _UNREAD = frozenset(
     "validation_score_ oob_improvement_ oob_scores_ coefs_paths_ scores_ monotonic_cst scoring cv "
     "interaction_cst metric".split()
 )
+# Settings among these: read where they are one plain value, so that the model can be trained again.
+SETTINGS = frozenset("random_state monotonic_cst scoring cv interaction_cst metric".split())
 # Made anew: what they hold but the number of classes is the same in every one of a class.
 _LOSSES = frozenset(
     "HalfBinomialLoss HalfMultinomialLoss HalfSquaredError AbsoluteError HalfPoissonLoss "
@@ -363,7 +365,8 @@ class _Reader:
             raise Unchecked(f"{name} holds no attributes")
         found: dict[str, Any] = {}
         for attribute, value in content["content"].items():
-            if attribute in _UNREAD:
+            is_plain = attribute in SETTINGS and value["__loader__"] == "JsonNode"
+            if attribute in _UNREAD and not is_plain:
                 found[attribute] = None
                 continue
             if attribute not in allowed and name != "Bunch":

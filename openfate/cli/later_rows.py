@@ -29,6 +29,24 @@ from openfate.cli.target_flag import (
 from openfate.errors import InputError
 from openfate.table import PRESETS, Schema, plain_types
 
+_AT_ONCE = 65_536  # rows
+
+
+def read_training(bank: FeatureBank, path: Path, target: str | None) -> tuple[pl.DataFrame, Any]:
+    """The rows that a bundle's bank was fitted on, and their labels, as `remind` takes them."""
+    told = bank.meta.get("table", {})
+    rows = LaterRows(*(bank, path, _AT_ONCE, told.get("where"), None, (), target), labelled="all")
+    found = [(batch.rows, *batch.truth(bank)) for batch in rows.batches("reading")]
+    if not found or not all(known.all() for _, _, known in found):
+        raise InputError(
+            f"{path}: its target has no classes, or others than the model knows; give the rows "
+            "that the bundle was fitted on."
+        )
+    y = np.concatenate([labels for _, labels, _ in found])
+    if bank.task in ("binary", "multiclass"):
+        y = np.array(bank.classes)[y]
+    return pl.concat([frame for frame, _, _ in found]), y
+
 
 @dataclass(frozen=True)
 class LaterBatch:

@@ -12,11 +12,13 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from openfate.cli.command import Answer
 from openfate.cli.flags import Trusted
+from openfate.cli.later_rows import read_training
 from openfate.errors import InputError, OpenWorldWarning
 
 
@@ -31,6 +33,8 @@ def serve(
     keep_days: float = 30.0,
     new_features: int = 10_000,
     replay: bool = False,
+    train: Path | None = None,
+    target: str | None = None,
     demo: bool = False,
     trusted: Trusted = False,
 ) -> Answer:
@@ -57,12 +61,21 @@ def serve(
         How many a client may bring within a minute.
     replay
         A state of another bundle is taken over, its log replayed on this one.
+    train
+        The rows that BUNDLE was fitted on: the model is trained again on them and on the labels
+        that come, as one more way to predict.
+    target
+        Of those rows, where the bundle does not know it: a column or an SQL expression.
     demo
         A synthetic shop whose new campaigns appear while one watches.
     """
     service_parts = _import_service()
     if demo == (bundle is not None):
         raise InputError("give a BUNDLE, or --demo for a synthetic shop.")
+    if train is not None and demo:
+        raise InputError("--train: the demo has rows of its own; leave it out.")
+    if target is not None and train is None:
+        raise InputError("--target: it is of training rows; give them with --train.")
     if not 0 <= port < 65_536:
         raise InputError(f"--port {port}: choose one from 0 to 65535.")
     if tokens is None and not _is_local(host):
@@ -77,8 +90,9 @@ def serve(
             shop, bundle = service_parts["Shop"](), Path(folder) / "shop"
             shop.fit(bundle)
         url = state if state is not None else f"{bundle}.state"
+        read = None if train is None else partial(read_training, path=train, target=target)
         live = service_parts["LiveBank"](
-            bundle, url, keep_days=keep_days, replay=replay, trusted=trusted
+            *(bundle, url), keep_days=keep_days, replay=replay, train=read, trusted=trusted
         )
         for what in live.log.damage.found:
             print(f"openfate: the log was damaged and repaired: {what}", file=sys.stderr)
@@ -132,7 +146,9 @@ def _run(
         service.stopping.set()
 
     def start() -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, take_in)
+        loop = asyncio.get_running_loop()
+        # WHY in a thread: requests go on while a bundle, and its rows, are read.
+        loop.add_signal_handler(signal.SIGHUP, loop.run_in_executor, None, take_in)
         gc.collect()
         gc.freeze()  # WHY: what is loaded by now stays; collecting it again takes 100 ms
 

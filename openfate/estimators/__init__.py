@@ -2,7 +2,7 @@
 
 from openfate.estimators.fate import FATEClassifier, FATERegressor
 from openfate.estimators.networks import usual_numeric
-from openfate.estimators.saving import load, save
+from openfate.estimators.saving import from_bank, load, save
 from openfate.estimators.scores import LESS_IS_BETTER, task_scores
 from openfate.estimators.wrapper import OpenWorldClassifier, OpenWorldRegressor
 
@@ -12,6 +12,7 @@ __all__ = [
     "FATERegressor",
     "OpenWorldClassifier",
     "OpenWorldRegressor",
+    "from_bank",
     "load",
     "save",
     "task_scores",

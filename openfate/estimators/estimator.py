@@ -6,6 +6,7 @@ their columns are known by place and their number is strict.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,13 @@ from openfate.bank import (
 )
 from openfate.errors import InputError, OpenWorldWarning
 from openfate.estimators.data import no_column
-from openfate.estimators.target import Target, join_classes, join_numbers
+from openfate.estimators.target import (
+    LabelledRows,
+    Target,
+    hash_rows,
+    join_classes,
+    join_numbers,
+)
 from openfate.estimators.usage import Usage, measure_new_share
 from openfate.openworld import GROWTH, WINDOW, Decision, LiveEvidence, Mixture
 from openfate.table import (
@@ -73,7 +80,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     """
 
     bank_: FeatureBank
-    _training: Any = None  # the rows of `fit`, where they are at hand: not after `load`
+    _training: Any = None  # the rows of `fit`, where they are at hand: after `load` by `remind`
+    _training_hash: str | None = None
     _target_name: tuple[str, ...]
     n_features_in_: int
     feature_names_in_: NDArray[Any]
@@ -151,6 +159,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
         A wrapped model predicts them from their `table`.
         """
+        self._training_hash = None
         uses_embeddings = usage is not None and usage.scale is not None
         evidence, mixture, task = None, None, target.task
         if usage is not None:
@@ -317,8 +326,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
             Whether these rows were observed before, when they had no labels.
         refit
             "auto": the model is trained again on the rows of `fit` and the labelled ones, whenever
-            labels have grown enough, as long as the rows of `fit` are at hand (they are not after
-            `load`).  "never": labels correct it without.
+            labels have grown enough, as long as the rows of `fit` are at hand (after `load` they
+            are where `remind` was given them).  "never": labels correct it without.
         """
         if refit not in ("auto", "never"):
             raise InputError(f"refit={refit!r} is unknown: choose 'auto' or 'never'.")
@@ -327,22 +336,131 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         weight = None if sample_weight is None else np.asarray(sample_weight, np.float64)
         options: dict[str, Any] = {"seen": seen, "weight": weight, "policies": self._policies}
         if labels is not None and refit == "auto":
-            options["retrain"] = self._retrain_with(table, labels, weight)
-            if options["retrain"] is not None:
-                options["keep"] = partial(_keep_newest, part=(kept_rows(table), labels, weight))
+            options |= self.retraining(self.bank_, table, labels, weight)
         self.bank_.observe(table, labels, **options)
         return self
 
+    # ---- training again ------------------------------------------------------------------------
+
+    def remind(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Give a loaded estimator the rows of `fit` again, which no bundle holds.
+
+        `observe` then trains the model again, as it does after `fit` (``refit="auto"``); nothing
+        else changes.  Labelled rows that were observed before `save` are not among those rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As `fit` got them, in the same order; columns that it did not get are left out.
+
+        Raises
+        ------
+        InputError
+            Where these are other rows, by number or by hash, or the model cannot be trained again.
+
+        Examples
+        --------
+        >>> import pandas as pd, tempfile
+        >>> from openfate import OpenWorldClassifier, load
+        >>> rows = pd.DataFrame({"age": range(20, 70)})
+        >>> clf = OpenWorldClassifier().fit(rows, rows["age"] > 45)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     clf.save(folder + "/model")
+        ...     again = load(folder + "/model").remind(rows, rows["age"] > 45)
+        >>> _ = again.observe(rows.assign(city="Rome"), rows["age"] > 45)
+        >>> again.bank_.retrained is not None
+        True
+        """
+        if isinstance(y, str) and _has_names(X):
+            X, y = _take_column(X, y)
+        table, bank = self._open(X), self.bank_
+        if bank.mixture is None:
+            raise InputError("this model learns nothing from labels: it is never trained again.")
+        if (fault := self._training_fault()) is not None:
+            raise InputError(f"this model cannot be trained again: {fault}.")
+        told = bank.meta.get("data_hash")
+        if told is None:
+            raise InputError(
+                "the bundle is of an earlier version and does not tell which rows it was fitted "
+                "on: fit it again."
+            )
+        columns = self._fitted_columns(table)
+        if missing := [name for name in columns if name not in table.columns]:
+            raise InputError(
+                f"the rows have no column {missing[0]!r}, which the model was fitted on: give the "
+                "rows of fit."
+            )
+        table, labels = table.select(columns), bank.read_labels(y, table.n_rows)
+        training, rows = self._remember_rows(table, labels, sample_weight)
+        if rows.X.n_rows != bank.meta["n_rows"]:
+            raise InputError(
+                f"these are {rows.X.n_rows:,} rows, and the model was fitted on "
+                f"{bank.meta['n_rows']:,}: give the rows of fit."
+            )
+        if hash_rows(rows) != told:
+            raise InputError(
+                "these are not the rows that the model was fitted on: cells, labels or their order "
+                "differ; give the rows of fit, as they were."
+            )
+        self._training, self._training_hash = training, _hash_exactly(rows, table, told)
+        return self
+
     @property
-    def _n_labels(self) -> int:
-        """Labels that came after `fit`."""
-        return 0 if self.bank_.mixture is None else self.bank_.mixture.n_labels
+    def training_hash(self) -> str | None:
+        """What tells the rows that `remind` was given from all others; None where it was not."""
+        return self._training_hash
+
+    def retraining(
+        self,
+        bank: FeatureBank,
+        table: Table,
+        labels: NDArray[Any],
+        weight: NDArray[np.float64] | None = None,
+    ) -> dict[str, Any]:
+        """What `FeatureBank.observe` needs, so that these labels train the model again.
+
+        Parameters
+        ----------
+        bank
+            The estimator's own, or one that became of it.
+        table, labels, weight
+            As `FeatureBank.observe` gets them.
+
+        Returns
+        -------
+            Its arguments `retrain` and `keep`; none where the rows of `fit` are not at hand.
+        """
+        retrain = self._retrain_with(bank, table, labels, weight)
+        if retrain is None or not table.columns:  # rows without a cell have nothing to train on
+            return {}
+        part = (kept_rows(table), labels, weight)
+        return {"retrain": retrain, "keep": partial(_keep_newest, part=part)}
 
     def _retrain_with(
-        self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
+        self,
+        bank: FeatureBank,
+        table: Table,
+        labels: NDArray[Any],
+        weight: NDArray[np.float64] | None,
     ) -> Retrain | None:
         """What trains the model again with some of these rows; None where it cannot be."""
-        return None
+        raise NotImplementedError
+
+    def _training_fault(self) -> str | None:
+        """Why a model that was read from a bundle cannot be trained; None where it can."""
+        raise NotImplementedError
+
+    def _fitted_columns(self, table: Table) -> list[str]:
+        """The columns of rows such as those of `fit` that the model was trained on."""
+        raise NotImplementedError
+
+    def _remember_rows(
+        self, table: Table, labels: NDArray[Any], sample_weight: ArrayLike | None
+    ) -> tuple[Any, LabelledRows]:
+        """`_training` of the rows of `fit`, and the rows as their hash is computed of them."""
+        raise NotImplementedError
+
+    # ---- what is new ---------------------------------------------------------------------------
 
     def schema_report(self, X: Any) -> SchemaReport:
         """Which columns and values of `X` are new, missing or known, and what is done with each.
@@ -353,7 +471,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         report = self.bank_.schema_report(table, policies=self._policies)
         if self._training is None and self.bank_.mixture is not None:
             more = (
-                "The rows of fit are not at hand: labels correct the model without training again."
+                "The rows of fit are not at hand (remind): labels correct the model without "
+                "training again."
             )
             return replace(report, note=f"{report.note} {more}")
         return report
@@ -491,10 +610,54 @@ def is_due(n_labels: int, *, slow: bool) -> bool:
 
 
 def _keep_newest(kept: tuple[Later, ...], part: Later) -> tuple[Later, ...]:
-    """The last parts, as few as hold as many rows as corrections are solved from."""
-    parts = (*kept, part)
+    """The last parts, as few as hold as many rows as corrections are solved from.
+
+    WHY joined: labels may come one by one, and to train takes a time for each part.  A part joins
+    the last of the same columns that is no longer than itself: each row is copied a few times.
+    """
+    parts = list(kept)
+    while (at := _find_alike(parts, part)) is not None:
+        part = _join(parts.pop(at), part)
+    parts.append(part)
     n_rows = np.cumsum([each[0].n_rows for each in reversed(parts)])
-    return parts[-1 - int(np.searchsorted(n_rows, WINDOW)) :]
+    return tuple(parts[-1 - int(np.searchsorted(n_rows, WINDOW)) :])
+
+
+def _find_alike(parts: Sequence[Later], part: Later) -> int | None:
+    """The last of the parts that may be joined with another one, if it is no longer than that."""
+    kind = _kind(part)
+    alike = [at for at, other in enumerate(parts) if kind is not None and _kind(other) == kind]
+    return alike[-1] if alike and parts[alike[-1]][0].n_rows <= part[0].n_rows else None
+
+
+def _kind(part: Later) -> Any:
+    """What parts must have in common to be joined; None where a part is left alone."""
+    table, _, weight = part
+    frame = table.native
+    return (frame.schema, weight is None) if isinstance(frame, pl.DataFrame) else None
+
+
+def _join(first: Later, second: Later) -> Later:
+    tables = first[0], second[0]
+    frame = pl.concat([table.native for table in tables])
+    columns = {
+        name: pl.concat([table.columns[name] for table in tables]) for name in tables[0].columns
+    }
+    weight = None if first[2] is None else np.concatenate([first[2], second[2]])
+    labels = np.concatenate([first[1], second[1]])
+    return Table(len(frame), columns, frame), labels, weight
+
+
+def _hash_exactly(rows: LabelledRows, table: Table, told: str) -> str:
+    """As `told`, the hash of features and labels, and of numbers to the last bit and weights."""
+    digest = hashlib.sha256(told.encode())
+    for name, column in table.columns.items():
+        if column.dtype.is_numeric() or column.dtype.is_temporal():
+            numbers = column.to_physical().cast(pl.Float64).fill_null(np.nan).to_numpy()
+            digest.update(name.encode() + np.ascontiguousarray(numbers).tobytes())
+    if rows.weight is not None:
+        digest.update(np.ascontiguousarray(rows.weight).tobytes())
+    return digest.hexdigest()
 
 
 def kept_rows(table: Table) -> Table:

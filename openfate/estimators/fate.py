@@ -68,6 +68,7 @@ from openfate.estimators.target import (
     LabelledRows,
     Target,
     find_rows,
+    hash_rows,
     known_target,
     read_known,
     split_rows,
@@ -306,18 +307,22 @@ class FATEEstimator(BankEstimator):
         return plain, usage, decision
 
     def _retrain_with(
-        self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
+        self,
+        bank: FeatureBank,
+        table: Table,
+        labels: NDArray[Any],
+        weight: NDArray[np.float64] | None,
     ) -> Retrain | None:
-        if self._training is None:
+        training, mixture = self._training, bank.mixture
+        if training is None or mixture is None:
             return None
-        training, bank = self._training, self.bank_
         p, seed = self._parameters(training.target.task), self._draw_seed()
 
         def retrain(n_rows: int, encoder: Encoder) -> Network | None:
             shown = None if weight is None else weight[:n_rows]
             first = table.select_rows(slice(0, n_rows)), labels[:n_rows], shown
             parts = [*bank.kept, first]
-            if not is_due(self._n_labels + n_rows, slow=True):
+            if not is_due(mixture.n_labels + n_rows, slow=True):
                 return None
             more = [
                 # WHY: what is computed of rows that are kept would be kept with them.
@@ -334,6 +339,33 @@ class FATEEstimator(BankEstimator):
             return Network([RunningFATE(m) for m in models], bank.task, bank.target_scale)
 
         return retrain
+
+    def _training_fault(self) -> str | None:
+        return None
+
+    def _fitted_columns(self, table: Table) -> list[str]:
+        names = getattr(self, "feature_names_in_", table.columns)
+        return [str(name) for name in names if name not in self._excluded]
+
+    def _remember_rows(
+        self, table: Table, labels: NDArray[Any], sample_weight: ArrayLike | None
+    ) -> tuple[LabelledRows, LabelledRows]:
+        if self.get_params(deep=False)["random_state"] is None:
+            # WHY: the same labels train the same model, in every process and replay.
+            self.set_params(random_state=0)
+        target = known_target(labels, self.bank_)
+        weight = self._weigh(target, sample_weight)
+        X = self.bank_.encoder.encode(table).below(self.bank_.n_observed)
+        rows = LabelledRows(X, target, weight)
+        if weight is not None and not np.all(weight > 0):
+            rows = rows.select(np.flatnonzero(weight > 0))
+        n_bytes = sum(a.nbytes for a in (X.row_ptr, X.ids, X.values) if a is not None)
+        if _COPIES * n_bytes > self.memory_limit:
+            raise InputError(
+                f"{X.n_rows:,} rows are too many to be trained on in {self.memory_limit:,} bytes "
+                "(memory_limit): allow more, or fit anew."
+            )
+        return rows, rows
 
     def _parameters(self, task: str) -> SimpleNamespace:
         """The parameters, with the loss that the task asks for."""
@@ -379,7 +411,7 @@ class FATEEstimator(BankEstimator):
             numeric=self._numeric,
             n_rows=rows.X.n_rows,
             n_validation=len(validation),
-            data_hash=_hash_rows(rows),
+            data_hash=hash_rows(rows),
             training={"epochs": len(self.history_.steps), "best_epoch": self.history_.best},
             metrics=metrics,
         )
@@ -966,18 +998,6 @@ def _times(table: Table, name: str) -> NDArray[Any]:
     if name not in table.columns:
         raise no_column("time", name, table.columns)
     return time_numbers(table.columns[name], name)
-
-
-def _hash_rows(rows: LabelledRows) -> str:
-    """What tells rows from others; not how they lie in memory or on disk."""
-    digest, end = hashlib.sha256(np.zeros(1, np.int64).tobytes()), 0
-    for part in rows.X.parts():
-        digest.update((part.row_ptr[1:] + end).tobytes())
-        end += part.nnz
-    for part in rows.X.parts():
-        digest.update(np.ascontiguousarray(part.ids).tobytes())
-    digest.update(np.ascontiguousarray(rows.target.y).tobytes())
-    return digest.hexdigest()
 
 
 def _tensorboard(folder: str | Path) -> Any:

@@ -59,17 +59,27 @@ def load(path: str | Path, *, trusted: bool = False) -> Any:
     >>> bool((again.predict_proba(rows) == clf.predict_proba(rows)).all())
     True
     """
-    bank = FeatureBank.load(path, trusted=trusted)
+    return from_bank(FeatureBank.load(path, trusted=trusted), str(path))
+
+
+def from_bank(bank: FeatureBank, source: str = "bundle") -> Any:
+    """The estimator of a bank that was read from a bundle.
+
+    Parameters
+    ----------
+    source
+        What errors name.
+    """
     kind = _KINDS.get(bank.meta.get("kind", ""))
     if kind is None:
         raise DataFileError(
-            f"{path}: a bundle of kind {bank.meta.get('kind')!r} holds no estimator; read it with "
-            "FeatureBank.load, or upgrade OpenFATE."
+            f"{source}: a bundle of kind {bank.meta.get('kind')!r} holds no estimator; read it "
+            "with FeatureBank.load, or upgrade OpenFATE."
         )
     try:
         return kind._from_bank(bank)
     except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise DataFileError(
-            f"{path}: meta.json does not describe a model ({error!r}); restore a copy of the "
+            f"{source}: meta.json does not describe a model ({error!r}); restore a copy of the "
             "bundle."
         ) from None

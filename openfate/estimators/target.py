@@ -5,6 +5,7 @@ N rows, C classes, K labels.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Sequence
@@ -160,6 +161,18 @@ class LabelledRows:
         n_rows = self.X.n_rows
         some = self if n_rows <= most else self.select(np.sort(rng.permutation(n_rows)[:most]))
         return replace(some, X=some.X.load())
+
+
+def hash_rows(rows: LabelledRows) -> str:
+    """What tells rows from others; not how they lie in memory or on disk."""
+    digest, end = hashlib.sha256(np.zeros(1, np.int64).tobytes()), 0
+    for part in rows.X.parts():
+        digest.update((part.row_ptr[1:] + end).tobytes())
+        end += part.nnz
+    for part in rows.X.parts():
+        digest.update(np.ascontiguousarray(part.ids).tobytes())
+    digest.update(np.ascontiguousarray(rows.target.y).tobytes())
+    return digest.hexdigest()
 
 
 def find_rows(

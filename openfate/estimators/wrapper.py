@@ -24,7 +24,16 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils.validation import has_fit_parameter
 
-from openfate.bank import FeatureBank, Floats, Retrain, Wrapped, native_columns, number_columns
+from openfate.bank import (
+    FeatureBank,
+    Floats,
+    Retrain,
+    Wrapped,
+    keep_settings,
+    make_lightgbm,
+    native_columns,
+    number_columns,
+)
 from openfate.errors import InputError
 from openfate.estimators.estimator import (
     BankClassifier,
@@ -39,6 +48,9 @@ from openfate.estimators.target import (
     LabelledRows,
     Target,
     find_rows,
+    hash_rows,
+    join_numbers,
+    known_target,
     read_known_classes,
     split_rows,
 )
@@ -139,7 +151,16 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers, texts)
             self._set_bank(encoded, target, encoder, model, usage, known)
             self._training = kept_rows(known), encoded, y, sample_weight
-            self._describe(decision, columns=columns, n_rows=table.n_rows, numeric=self._numeric)
+            settings, unkept = keep_settings(base)
+            self._describe(
+                decision,
+                columns=columns,
+                n_rows=table.n_rows,
+                numeric=self._numeric,
+                data_hash=hash_rows(LabelledRows(encoded, target)),
+                unkept=unkept,
+                settings=settings,
+            )
             if columns:
                 self._note_leans(known.native)
             return self
@@ -209,28 +230,73 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         found = task_scores(P, target.select(rows).outcomes, target.task)
         return {name: score for name, score in found.items() if np.isfinite(score)}
 
+    def _to_train(self) -> Any:
+        """The model to train again; None where nothing tells its settings."""
+        base, settings = self._base(), self.bank_.meta.get("settings")
+        if hasattr(base, "get_params"):
+            return base
+        return None if settings is None else make_lightgbm(self.bank_.task, settings)
+
+    def _training_fault(self) -> str | None:
+        base = self._to_train()
+        kind = type(base).__name__
+        if base is None:
+            return (
+                "the file of a CatBoost or XGBoost model holds its trees and not its settings; "
+                "wrap LightGBM or one of scikit-learn's, or fit anew instead"
+            )
+        if unkept := self.bank_.meta.get("unkept"):
+            return f"{kind} had {unkept[0]}, which no bundle keeps; fit anew instead"
+        if not _takes_missing(base):
+            return f"{kind} takes no missing cells, which the rows of fit have in new columns"
+        return None
+
+    def _fitted_columns(self, table: Table) -> list[str]:
+        assert isinstance(self.bank_.model, Wrapped)
+        return self.bank_.model.columns or self._trained_on(table)
+
+    def _remember_rows(
+        self, table: Table, labels: NDArray[Any], sample_weight: ArrayLike | None
+    ) -> tuple[Any, LabelledRows]:
+        bank = self.bank_
+        target = known_target(labels, bank)
+        if bank.task == "regression":  # as `fit` standardised them
+            target = join_numbers([labels])
+        encoded = bank.encoder.encode(table).below(bank.n_observed)
+        weight = None if sample_weight is None else np.asarray(sample_weight, np.float64)
+        training = kept_rows(table), encoded, target.original, weight
+        return training, LabelledRows(encoded, target, weight)
+
     def _retrain_with(
-        self, table: Table, labels: NDArray[Any], weight: NDArray[np.float64] | None
+        self,
+        bank: FeatureBank,
+        table: Table,
+        labels: NDArray[Any],
+        weight: NDArray[np.float64] | None,
     ) -> Retrain | None:
-        training = self._training
-        base = self._base()
-        if training is None or not hasattr(base, "get_params") or not _takes_missing(base):
+        training, mixture = self._training, bank.mixture
+        if training is None or mixture is None:
+            return None
+        base = self._to_train()
+        if base is None or not _takes_missing(base):
             return None
         known, encoded, y, old_weight = training
-        names = np.array(self.bank_.classes) if self.bank_.task != "regression" else None
+        names = np.array(bank.classes) if bank.task != "regression" else None
         left_out = {*self._excluded, *self._target_name}
 
         def retrain(n_rows: int, encoder: Encoder) -> Wrapped | None:
             first = np.arange(n_rows)
             shown = None if weight is None else weight[first]
-            parts = [*self.bank_.kept, (_take_rows(table, first), labels[first], shown)]
+            parts = [*bank.kept, (_take_rows(table, first), labels[first], shown)]
             slow = encoded.nnz > _SLOW_CELLS
-            if not is_due(self._n_labels + n_rows, slow=slow):
+            if not is_due(mixture.n_labels + n_rows, slow=slow):
                 return None
             tables = [known, *(part[0] for part in parts)]
             # WHY: a model that reads columns by itself was told of those of `fit`, and no others.
             shown_columns = [known] if _is_pipeline(base) else tables
             columns = list(dict.fromkeys(name for t in shown_columns for name in t.columns))
+            # Lists are no numbers; a model that reads columns by itself was given those of `fit`.
+            left_out.update(() if _is_pipeline(base) else _lists(tables))
             columns = [name for name in columns if name not in left_out]
             outcome = np.concatenate(
                 [y, *(part[1] if names is None else names[part[1]] for part in parts)]
@@ -260,9 +326,8 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             if rows is None:
                 return None
             places = [] if texts is None else [columns.index(name) for name in texts]
-            fitted = _Fit(base, places)(rows, outcome, weights)
-            n_features = encoder.n_features
-            return Wrapped(fitted, columns, n_features, self.bank_.task, numbers, texts)
+            fitted = _Fit(_seeded(base), places)(rows, outcome, weights)
+            return Wrapped(fitted, columns, encoder.n_features, bank.task, numbers, texts)
 
         return retrain
 
@@ -434,6 +499,16 @@ def _clone(estimator: Any) -> Any:
         return type(estimator)(**copy.deepcopy(estimator.get_params()))
 
 
+def _seeded(estimator: Any) -> Any:
+    """The model, not fitted, with a seed where it has none: the same labels train the same."""
+    unset = {
+        name: 0
+        for name, value in estimator.get_params().items()
+        if name.rpartition("__")[2] == "random_state" and value is None
+    }
+    return _clone(estimator).set_params(**unset) if unset else estimator
+
+
 def _package(estimator: Any) -> str:
     return type(estimator).__module__.partition(".")[0]
 
@@ -517,6 +592,11 @@ def _stack_frames(tables: Sequence[Table], columns: Sequence[str]) -> Any:
         mixed = [nw.col(n).cast(nw.Float64) for n in numbers if n in f.columns]
         chosen.append(shown.with_columns(*mixed))
     return nw.concat(chosen, how="diagonal").select(*columns).to_native()
+
+
+def _lists(tables: Sequence[Table]) -> set[str]:
+    """The columns that hold lists somewhere."""
+    return {name for t in tables for name, c in t.columns.items() if c.dtype.is_nested()}
 
 
 def _take_rows(table: Table, rows: NDArray[np.intp]) -> Table:

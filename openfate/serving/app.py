@@ -287,6 +287,8 @@ class Service:
             if not 0 < len(key) <= self.limits.value_length or "\0" in key:
                 refuse("the key is empty or too long", "Idempotency-Key", "send a UUID")
             operation["key"] = f"{request.state.client}:{key}"
+        if operation["kind"] == "rollback":  # it looks into the log first
+            return await self._settle(await asyncio.to_thread(self.live.submit, operation))
         return await self._settle(self.live.submit(operation))
 
     async def _settle(self, ticket: Ticket) -> Response:
@@ -387,6 +389,8 @@ class Service:
                 "bundle": live.bundle,
                 "trouble": trouble,
                 "damage": damage,
+                "trainings": live.trainings,
+                "untrained": live.untrained,
                 **self.status(),
             }
         )

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from openfate.bank import FeatureBank, Wrapped, read_bundle
 from openfate.errors import DataFileError, InputError, OpenFATEError
+from openfate.estimators import from_bank
 from openfate.serving.log import (
     REWRITES,
     Entry,
@@ -43,7 +44,7 @@ from openfate.serving.log import (
     voided,
 )
 from openfate.serving.worth import Worth
-from openfate.table import MultiHot, Policies, Table, column_of
+from openfate.table import Encoder, MultiHot, Policies, Table, column_of
 
 Cells = dict[str, Any]
 _FILE = re.compile(r"[a-z]+(-[0-9a-f]{16})?\.[a-z]+")
@@ -81,6 +82,8 @@ def make_table(rows: Sequence[Cells]) -> Table:
 
 
 Watch = Callable[[FeatureBank, Table, NDArray[Any], Sequence[Any]], Callable[[], None]]
+# What `FeatureBank.observe` is given so that labelled rows train the model again.
+Retraining = Callable[[FeatureBank, Table, NDArray[Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,11 @@ class _Row:
 
 
 def apply_entry(
-    bank: FeatureBank, entry: Entry, log: Log, watch: Watch | None = None
+    bank: FeatureBank,
+    entry: Entry,
+    log: Log,
+    watch: Watch | None = None,
+    retraining: Retraining | None = None,
 ) -> dict[int, str]:
     """Let a bank learn from an entry: rows, then rows with labels, then labels of earlier rows.
 
@@ -105,6 +112,8 @@ def apply_entry(
     watch
         Called before labels are learned, with the rows, the labels and what was served for them;
         what it gives is called once the whole entry is learned, unless the rows were left out.
+    retraining
+        As `retraining` of an estimator that has the rows of `fit`.
 
     Returns
     -------
@@ -132,12 +141,14 @@ def apply_entry(
 
     def learn(rows: Sequence[_Row], has_labels: bool, seen: bool) -> None:
         table = make_table([row.cells for row in rows])
-        y, note = None, None
+        y, note, again = None, None, dict[str, Any]()
         if has_labels:
             y = bank.read_labels([row.label for row in rows], len(rows))
             if watch is not None:
                 note = watch(bank, table, y, [row.served for row in rows])
-        bank.observe(table, y, seen=seen, policies=policies)
+            if retraining is not None:
+                again = retraining(bank, table, y)
+        bank.observe(table, y, seen=seen, policies=policies, **again)
         if note is not None:
             noted.append(note)
 
@@ -236,6 +247,27 @@ def unpack(content: bytes, *, trusted: bool = False) -> tuple[FeatureBank, dict[
         return FeatureBank.load(folder, trusted=trusted), extra
 
 
+def pack_rows(kept: Sequence[tuple[Table, NDArray[Any], Any]]) -> dict[str, bytes]:
+    """Labelled rows that a bank keeps to be trained on again, as files that go with a snapshot."""
+    files = dict[str, bytes]()
+    for number, (table, labels, _) in enumerate(kept):
+        frame, y = io.BytesIO(), io.BytesIO()
+        pl.DataFrame(dict(table.columns)).write_ipc(frame)
+        np.save(y, labels, allow_pickle=False)
+        files |= {f"rows{number}": frame.getvalue(), f"labels{number}": y.getvalue()}
+    return files
+
+
+def unpack_rows(files: Mapping[str, bytes]) -> tuple[tuple[Table, NDArray[Any], None], ...]:
+    """What `pack_rows` wrote."""
+    kept: list[tuple[Table, NDArray[Any], None]] = []
+    while f"rows{len(kept)}" in files:
+        frame = pl.read_ipc(io.BytesIO(files[f"rows{len(kept)}"]))
+        y = np.load(io.BytesIO(files[f"labels{len(kept)}"]), allow_pickle=False)
+        kept.append((Table(len(frame), {c.name: c for c in frame}, frame), y, None))
+    return tuple(kept)
+
+
 # ---- the bank that lives -------------------------------------------------------------------------
 
 
@@ -262,6 +294,10 @@ class LiveBank:
         Entries between two snapshots.
     poll_s
         How often to look for what other processes wrote, where nobody tells: PostgreSQL does.
+    train
+        Gives the rows that a bundle's bank was fitted on, and their labels: see `remind` of an
+        estimator.  The model trained again is then one more way to predict, whenever labels have
+        grown enough; see Notes.
     trusted
         See `FeatureBank.load`.
 
@@ -276,6 +312,17 @@ class LiveBank:
     trouble, unwritten
         Why the log cannot be followed, and why what was told last could not be written; None where
         all is well.
+    trainings, untrained
+        How often this process has trained the model again, and why it failed at last; its
+        predecessor is used on then.
+
+    Notes
+    -----
+    A state that was made with the rows of `fit` is another one than without: it names them by their
+    hash, and is refused to who does not give the same ones, unless it is to be replayed.  The model
+    is trained by the thread that learns, at fixed counts of labels, from the rows of `fit` and the
+    labelled rows in log order (the newest 100,000, which snapshots keep): the same log gives the
+    same models.  Predictions go on meanwhile; what is observed is durable and waits to be learned.
 
     Examples
     --------
@@ -293,7 +340,9 @@ class LiveBank:
 
     bank: FeatureBank
     worth: Worth
-    bundle: str  # its hash
+    bundle: str = (
+        ""  # its hash; where the model is trained again, that of the rows of `fit` behind it
+    )
 
     def __init__(
         self,
@@ -306,13 +355,16 @@ class LiveBank:
         most_waiting: int = 2000,
         snapshot_entries: int = 5000,
         poll_s: float = 0.2,
+        train: Callable[[FeatureBank], tuple[Any, Any]] | None = None,
         trusted: bool = False,
     ) -> None:
         self.keep_s, self.commit_s, self.poll_s = keep_days * _DAY, commit_s, poll_s
         self.most_waiting, self.snapshot_entries = most_waiting, snapshot_entries
         self.trusted = trusted
-        digest, content = pack(Path(bundle))
-        _check_servable(FeatureBank.load(bundle, trusted=trusted))
+        self.trainings, self.untrained = 0, cast("str | None", None)
+        self._read_training, self._trainers = train, dict[str, Any]()
+        self._lacking: dict[str, str] = {}  # bundles whose rows of `fit` are not at hand, and why
+        digest, content = self._pack(Path(bundle))
         self.log = open_log(state)  # of the committer
         self._reader = open_log(state, verify=False)  # of the follower
         self._reader.damage = self.log.damage
@@ -348,16 +400,19 @@ class LiveBank:
         current = self._current_bundle(*self._rewritten(self.log.head()))
         if digest != current:
             if not replay:
-                raise DataFileError(
-                    f"{state}: is the state of another bundle ({current[:12]}, not "
-                    f"{digest[:12]}); start that one, give another --state, or replay=True to "
-                    "replay its log on this bundle."
-                )
-            self.log.put_blob("bundle", digest, self.log.head() + 1, content)
+                raise DataFileError(f"{state}: {_tell_apart(current, digest)}")
+            self._keep_bundle(digest, content)
             self.log.append([{"kind": "bundle", "digest": digest, "from": 0}])
         elif self.log.get_blob("bundle", digest) is None:  # damaged, and here it is again
-            self.log.put_blob("bundle", digest, self.log.blobs("bundle").get(digest, 0), content)
+            self._keep_bundle(digest, content, 0)
         self._rebuild()
+
+    def _keep_bundle(self, digest: str, content: bytes, position: int | None = None) -> None:
+        """Have a bundle in the log; the position of one that was there before stays."""
+        # WHY: the first of them is that of a state which is rolled back to its beginning.
+        position = self.log.head() + 1 if position is None else position
+        position = self.log.blobs("bundle").get(digest, position)
+        self.log.put_blob("bundle", digest, position, content)
 
     def __enter__(self) -> LiveBank:
         return self
@@ -380,7 +435,8 @@ class LiveBank:
         try:
             self._catch_up()
             if self.position > self._snapshot_at:
-                self._keep_snapshot(self.bank.copy(), self.position, self.worth.to_json())
+                bank, worth = self.bank.copy(), self.worth.to_json()
+                self._keep_snapshot(bank, self.bundle, self.position, worth)
         except (OpenFATEError, OSError) as error:
             self.trouble = str(error)
         self._let_go()
@@ -400,6 +456,8 @@ class LiveBank:
             Where too much waits already.
         """
         ticket: Ticket = Ticket(Future(), Future())
+        if operation["kind"] == "rollback":
+            self._check_rollback(operation["to"])
         if self.lag > self.most_waiting:
             raise BusyError(f"{self.lag} entries wait to be learned from.")
         try:
@@ -410,9 +468,8 @@ class LiveBank:
 
     def take_bundle(self, folder: str | Path) -> Ticket:
         """Go over to a new bundle: the log is replayed on it while the old one serves."""
-        digest, content = pack(Path(folder))
-        _check_servable(FeatureBank.load(folder, trusted=self.trusted))
-        self.log.put_blob("bundle", digest, self.log.head() + 1, content)
+        digest, content = self._pack(Path(folder))
+        self._keep_bundle(digest, content)
         return self.submit({"kind": "bundle", "digest": digest, "from": 0})
 
     @property
@@ -503,12 +560,12 @@ class LiveBank:
                     self._rebuild()
                     break
                 bank = self.bank.copy()  # WHY: an entry counts whole or not at all
-                refused = self._apply(bank, entry, self.worth)
+                refused = self._apply(bank, entry, self.worth, self.bundle)
                 self.bank = bank
                 self._settle(entry, refused)
             self._maintain()
 
-    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth) -> dict[int, str]:
+    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth, bundle: str) -> dict[int, str]:
         def watch(
             bank: FeatureBank, table: Table, y: NDArray[Any], served: Sequence[Any]
         ) -> Callable[[], None]:
@@ -525,7 +582,7 @@ class LiveBank:
 
             return note
 
-        return apply_entry(bank, entry, self._reader, watch)
+        return apply_entry(bank, entry, self._reader, watch, self._retraining(bundle))
 
     def _settle(self, entry: Entry, refused: dict[int, str]) -> None:
         """Tell those who wait for an entry that the bank has learned from it."""
@@ -568,6 +625,7 @@ class LiveBank:
         head = log.head()
         rewriting, void = self._rewritten(head)
         digest = self._current_bundle(rewriting, void)
+        self._find_trainer(digest)
         bank, position, worth = self._base(rewriting, void, digest)
         last = Entry(head, 0.0, ())
         refused: dict[int, str] = {}
@@ -575,7 +633,7 @@ class LiveBank:
         for last in log.stream(max(position, log.first), head):
             n_refused, refused = n_refused + len(refused), {}
             if not any(last.position in taken_back for taken_back in void):
-                refused = self._apply(bank, last, worth)
+                refused = self._apply(bank, last, worth, digest)
         self.bank, self.worth, self.bundle = bank, worth, digest
         self.replays += 1
         self.refused = n_refused
@@ -592,15 +650,19 @@ class LiveBank:
             bank, extra = unpack(content, trusted=self.trusted)
             told = json.loads(extra["live"])
             if told["bundle"] == digest:
+                bank.hold(unpack_rows(extra))
                 self._snapshot_at = max(self._snapshot_at, position)
                 return bank, position, Worth.from_json(bank.task, told["worth"])
+        bank = self._first_bank(digest)
+        return bank, 0, Worth(bank.task)
+
+    def _first_bank(self, digest: str) -> FeatureBank:
         content = self._reader.get_blob("bundle", digest)
         if content is None:
             raise DataFileError(
                 f"the state's bundle {digest[:12]} is missing or damaged; restore a backup."
             )
-        bank, _ = unpack(content, trusted=self.trusted)
-        return bank, 0, Worth(bank.task)
+        return unpack(content, trusted=self.trusted)[0]
 
     def _holding(self, rewriting: Sequence[Entry], void: Sequence[range]) -> dict[str, int]:
         """Snapshots that what was rewritten since did not touch, the newest first."""
@@ -618,22 +680,106 @@ class LiveBank:
             if not any(position > at >= first for position, first in changed)
         }
 
+    # ---- training again ------------------------------------------------------------------------
+
+    def _pack(self, folder: Path) -> tuple[str, bytes]:
+        """A bundle's name in the state, and its files as one piece; refuses what cannot serve."""
+        digest, content = pack(folder)
+        bank = FeatureBank.load(folder, trusted=self.trusted)
+        _check_servable(bank)
+        return self._name(digest, bank), content
+
+    def _name(self, digest: str, bank: FeatureBank) -> str:
+        """What the state is a function of beside its log: the bundle, and the rows of `fit`."""
+        if self._read_training is None:
+            return digest
+        trainer = from_bank(bank).remind(*self._read_training(bank))
+        name = f"{digest}-{trainer.training_hash[:16]}"
+        before = [other for other in self._trainers if other not in (name, self.bundle)][-1:]
+        kept = {n: self._trainers[n] for n in (*before, self.bundle) if n in self._trainers}
+        self._trainers = {**kept, name: trainer}  # of the one before too: a roll back leads there
+        return name
+
+    def _find_trainer(self, bundle: str) -> None:
+        """Have the rows of `fit` of a bundle at hand that another process brought, or refuse."""
+        digest, _, rows = bundle.partition("-")
+        if not rows or bundle in self._trainers:
+            return
+        if bundle not in self._lacking:
+            why = "no rows are given"
+            try:
+                if self._read_training is not None:
+                    if self._name(digest, self._first_bank(bundle)) == bundle:
+                        return
+                    why = "other rows are given"
+            except (OpenFATEError, OSError) as error:
+                why = str(error)
+            self._lacking[bundle] = why  # WHY: to read them again at every look takes all the time
+        raise DataFileError(
+            f"the model of this state is trained again on the rows that bundle {digest[:12]} was "
+            f"fitted on ({self._lacking[bundle]}); start again with those (--train)."
+        )
+
+    def _check_rollback(self, to: int) -> None:
+        """Refuse to go back to a bundle whose rows of `fit` are not at hand."""
+        if not 0 <= to <= self.log.head():
+            return  # the log refuses it itself
+        bundle = self._current_bundle(*self._rewritten(to))
+        if "-" in bundle and bundle not in self._trainers:
+            raise RefusedError(
+                f"the bundle of then, {bundle[:12]}, is trained again on rows that this process "
+                "does not have",
+                field="to",
+                remedy="start it with that bundle and its rows (--train, --replay)",
+                status=409,
+            )
+
+    def _retraining(self, bundle: str) -> Retraining | None:
+        """What trains the model again; a training that fails is none."""
+        trainer = self._trainers.get(bundle)
+        if trainer is None:
+            return None
+
+        def retraining(bank: FeatureBank, table: Table, y: NDArray[Any]) -> dict[str, Any]:
+            options = trainer.retraining(bank, table, y)
+            if not options:
+                return {}
+            train = options["retrain"]
+
+            def train_or_tell(n_rows: int, encoder: Encoder) -> Any:
+                try:
+                    model = train(n_rows, encoder)
+                except _OF_THE_MACHINE:
+                    raise
+                except Exception as error:  # WHY: labels are learned from all the same
+                    self.untrained = repr(error)
+                    return None
+                if model is not None:
+                    self.trainings, self.untrained = self.trainings + 1, None
+                return model
+
+            return {**options, "retrain": train_or_tell}
+
+        return retraining
+
     # ---- snapshots -----------------------------------------------------------------------------
 
     def _maintain(self) -> None:
         due = self.position - self._snapshot_at >= self.snapshot_entries
         if due and not self._snapshot_thread.is_alive():
             self._snapshot_at = self.position
-            told = (self.bank.copy(), self.position, self.worth.to_json())
+            told = (self.bank.copy(), self.bundle, self.position, self.worth.to_json())
             self._snapshot_thread = threading.Thread(target=self._keep_snapshot, args=told)
             self._snapshot_thread.start()
 
-    def _keep_snapshot(self, bank: FeatureBank, position: int, worth: dict[str, Any]) -> None:
+    def _keep_snapshot(
+        self, bank: FeatureBank, bundle: str, position: int, worth: dict[str, Any]
+    ) -> None:
         """Write a snapshot, and drop what it stands for and nobody needs any more."""
-        told = json.dumps({"bundle": self.bundle, "worth": worth}).encode()
+        told = json.dumps({"bundle": bundle, "worth": worth}).encode()
         with tempfile.TemporaryDirectory() as folder:
             bank.save(Path(folder) / "bank")
-            _, content = pack(Path(folder) / "bank", live=told)
+            _, content = pack(Path(folder) / "bank", live=told, **pack_rows(bank.kept))
         self.log.put_blob("snapshot", f"{position:015}", position, content)
         holding = self._holding(*self._rewritten(self._reader.head()))
         old = self.log.moment(self.log.clock() - self.keep_s)
@@ -643,6 +789,25 @@ class LiveBank:
         for name in self.log.blobs("snapshot"):
             if name not in kept:
                 self.log.drop_blob("snapshot", name)
+
+
+def _tell_apart(current: str, given: str) -> str:
+    """Why a state is refused to a bundle, by the names of both."""
+    (of, _, rows), (digest, _, given_rows) = current.partition("-"), given.partition("-")
+    if of != digest:
+        return (
+            f"is the state of another bundle ({current[:12]}, not {given[:12]}); start that one, "
+            "give another --state, or replay=True to replay its log on this bundle."
+        )
+    if not given_rows:
+        return (
+            "was made with the rows of fit at hand, on which its model is trained again; give them "
+            "(--train ROWS), or replay=True to replay its log without."
+        )
+    was = "other rows of fit" if rows else "no rows of fit at hand"
+    return (
+        f"was made with {was}; start without --train, or replay=True to replay its log with these."
+    )
 
 
 def _check_servable(bank: FeatureBank) -> None:

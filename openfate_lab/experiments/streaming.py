@@ -7,7 +7,8 @@ of the wrapped model; what follows streams, chunk by chunk: predict, then observ
     drop                the fitted model, new features ignored
     evidence            what the new features' earlier rows were predicted as, one round of pooling
     late_labels         the same, which observes labels when they come (`observe`)
-    late_labels_alone   the same without the rows of `fit`: so a bundle and the service learn
+    late_labels_alone   the same without the rows of `fit`: so the service learns, and a loaded
+                        model, that are not told where these are
     retrain             the wrapped model trained again on all labelled rows, every fifth chunk
 
 A feature with fewer than `min_rows` training rows counts as new: a model learns nothing from it.

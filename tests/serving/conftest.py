@@ -14,8 +14,10 @@ import uuid
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 
-from openfate import FATEClassifier
+from openfate import FATEClassifier, OpenWorldClassifier
+from openfate.openworld import Pooling
 
 POSTGRES = os.environ.get("OPENFATE_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 
@@ -50,6 +52,26 @@ def bundle(tmp_path_factory):
     rows, bought = shop(400)
     FATEClassifier(epochs=10).fit(rows, bought).save(path)
     return path
+
+
+class Trained:
+    """A bundle of boosting, and its training rows as a file and as `LiveBank` wants them."""
+
+    def __init__(self, folder, seed=0):
+        self.bundle, self.file = folder / "bundle", folder / "rows.csv"
+        self.rows, self.bought = shop(400, seed)
+        model = HistGradientBoostingClassifier(max_iter=3, max_leaf_nodes=4)
+        model = OpenWorldClassifier(model, pooling=Pooling(0.5)).fit(self.rows, self.bought)
+        model.save(self.bundle)
+        self.rows.with_columns(bought=pl.Series(self.bought)).write_csv(self.file)
+
+    def train(self, _):
+        return self.rows, self.bought
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    return Trained(tmp_path_factory.mktemp("trained"))
 
 
 def postgres_url():

@@ -1,4 +1,4 @@
-"""A service that is made to be killed: `python crashing.py BUNDLE STATE`.
+"""A service that is made to be killed: `python crashing.py BUNDLE STATE [ROWS]`.
 
 For each line on stdin a child is forked, which takes over the state, says its process id, and lets
 four threads observe and label; "ack ID" and "label ID" are printed once they are acknowledged.
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
+
+import polars as pl
 
 from openfate.serving import LiveBank
 
@@ -39,11 +41,17 @@ def work(live, thread):
             say("label", name)
 
 
-def main(bundle, state):
+def reader(rows):
+    """The training rows of a file, with their labels, as `LiveBank` wants them."""
+    return lambda _: (pl.read_csv(rows).drop("bought"), pl.read_csv(rows)["bought"])
+
+
+def main(bundle, state, rows=None):
+    train = None if rows is None else reader(rows)
     for _ in sys.stdin:
         child = os.fork()
         if not child:
-            live = LiveBank(bundle, state, snapshot_entries=20, commit_s=0.001)
+            live = LiveBank(bundle, state, snapshot_entries=20, commit_s=0.001, train=train)
             say("pid", os.getpid())
             for thread in range(4):
                 threading.Thread(target=work, args=(live, thread), daemon=True).start()

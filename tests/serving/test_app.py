@@ -74,8 +74,8 @@ def serving(bundle, folder):
     """Make clients of services; all are closed at the end."""
     clients = []
 
-    def make(**options):
-        live = LiveBank(bundle, str(folder / "state"), commit_s=0.001)
+    def make(train=None, **options):
+        live = LiveBank(bundle, str(folder / "state"), commit_s=0.001, train=train)
         client = Client(make_app(Service(live, **options)))
         client.live = live
         clients.append(client)

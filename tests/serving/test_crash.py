@@ -19,20 +19,21 @@ from pathlib import Path
 import pytest
 
 from openfate import FeatureBank
+from openfate.estimators import from_bank
 from openfate.serving import LiveBank
 from openfate.serving.live import apply_entry
 from serving.conftest import POSTGRES
-from serving.crashing import cells_of, hash_of
+from serving.crashing import cells_of, hash_of, reader
 from serving.test_live import assert_same, observe, wait_for
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 
 
-def kill_many(bundle, state, n_kills):
+def kill_many(bundle, state, n_kills, *rows):
     """Kill a service so many times under load; what was acknowledged."""
     said, rng = [], random.Random(0)
     script = Path(__file__).with_name("crashing.py")
-    command = [sys.executable, str(script), str(bundle), state]
+    command = [sys.executable, str(script), str(bundle), state, *map(str, rows)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
     ) as process:
@@ -56,11 +57,12 @@ def kill_many(bundle, state, n_kills):
     return said
 
 
-def check(bundle, state, said):
+def check(bundle, state, said, *rows):
     """By count and by content; and the state is that of a replay from the beginning."""
     acknowledged = Counter(said)
     assert max(acknowledged.values()) == 1
-    with LiveBank(bundle, state, snapshot_entries=10**9) as live:
+    train = reader(*rows) if rows else None
+    with LiveBank(bundle, state, snapshot_entries=10**9, train=train) as live:
         rows, labels, names = {}, {}, {}
         for entry in live.log.read():
             for number, told in enumerate(entry.operations):
@@ -80,9 +82,12 @@ def check(bundle, state, said):
         assert live.bank.n_rows == 400 + len(rows)
         assert live.bank.mixture.n_labels == len(labels)
         assert live.log.damage.found == []
-        fresh = FeatureBank.load(bundle)
+        fresh, again = FeatureBank.load(bundle), None
+        if train is not None:
+            again = from_bank(fresh.copy()).remind(*train(fresh)).retraining
+            assert (live.bank.retrained is not None) == (len(labels) >= 16)
         for entry in live.log.read():
-            apply_entry(fresh, entry, live.log)
+            apply_entry(fresh, entry, live.log, retraining=again)
         assert_same(live.bank, fresh)
     return len(rows)
 
@@ -92,9 +97,20 @@ def test_a_few_kills(bundle, state):
     assert check(bundle, state, said) > 10
 
 
+def test_a_few_kills_while_the_model_is_trained_again(trained, state):
+    said = kill_many(trained.bundle, state, 2, trained.file)
+    assert check(trained.bundle, state, said, trained.file) > 10
+
+
 @pytest.mark.slow
 def test_a_hundred_kills(bundle, state):
     check(bundle, state, kill_many(bundle, state, 100))
+
+
+@pytest.mark.slow
+def test_many_kills_while_the_model_is_trained_again(trained, state):
+    said = kill_many(trained.bundle, state, 30, trained.file)
+    check(trained.bundle, state, said, trained.file)
 
 
 @pytest.mark.parametrize("state", ["postgresql"], indirect=True)

@@ -169,9 +169,14 @@ class Story:
             live.close()
             assert live.trouble is None
 
+    def fresh(self, bundle):
+        """A bank that has learned nothing, and what it learns by."""
+        bank = FeatureBank.load(bundle)
+        return bank, lambda rows, y, seen: bank.observe(rows, y, seen=seen)
+
     def twin(self, bundle=None):
         """The slow way: a fresh bank that is fed everything that counts."""
-        bank = FeatureBank.load(bundle or self.bundle)
+        bank, learn = self.fresh(bundle or self.bundle)
         for kind, _, rows, labels in (self.log[at] for at in self.counting()):
             # Rows of the same columns together: a column that a row does not have is no null in it.
             for columns in dict.fromkeys(frozenset(row) for row in rows or ()):
@@ -179,7 +184,7 @@ class Story:
                 y = None
                 if labels is not None:
                     y = bank.read_labels([labels[at] for at in alike], len(alike))
-                bank.observe(pl.DataFrame([rows[at] for at in alike]), y, seen=kind == "label")
+                learn(pl.DataFrame([rows[at] for at in alike]), y, kind == "label")
         return bank
 
 
@@ -299,6 +304,7 @@ def test_a_new_bundle_is_taken_with_what_was_said(bundle, state, tmp_path):
     newer.observe(shop(50, 3)[0])
     newer.save(tmp_path / "newer")
     story = Story(bundle, state)
+    first = story.live.bundle
     for kind, told in FIXED[:9]:
         story.run(kind, told)
     with pytest.raises(DataFileError, match="another bundle"):
@@ -314,6 +320,10 @@ def test_a_new_bundle_is_taken_with_what_was_said(bundle, state, tmp_path):
         assert_same(again.bank, story.twin())
     with LiveBank(tmp_path / "newer", state, replay=True) as again:
         assert_same(again.bank, story.twin(tmp_path / "newer"))
+    with LiveBank(bundle, state, replay=True) as again:  # the first one, once more
+        submit(again, "rollback", to=len(story.log) - 1)
+        assert again.bundle == first
+        assert_same(again.bank, story.twin())
 
 
 def test_rows_are_kept_for_a_stated_time(bundle, state):
