@@ -154,6 +154,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         """Absorb new features: train the wrapped model on labelled rows that have them.
 
         What was observed is forgotten, as in `fit`; columns and classes are those of `X` and `y`.
+        The model is trained from the beginning: boosters that were trained on were far worse.
         ``refit_report_`` tells what that changed on validation rows of `X` that neither model was
         trained on.
 
