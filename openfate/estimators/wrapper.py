@@ -273,10 +273,13 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         own = getattr(self.estimator, "feature_names_in_", None) if self.prefit else None
         if own is None or not hasattr(self, "feature_names_in_"):
             return names
+        # LightGBM writes "_" for the spaces of a name.
+        spelled = {name.replace(" ", "_"): name for name in names}
+        own = [name if name in names else spelled.get(name, name) for name in map(str, own)]
         missing = [name for name in own if name not in names]
         if missing:
             raise InputError(f"the fitted model needs the column {missing[0]!r}: give it to fit.")
-        return [str(name) for name in own]
+        return own
 
     def _probe(
         self,
