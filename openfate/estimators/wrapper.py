@@ -175,6 +175,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         """Absorb new features: train the wrapped model on labelled rows that have them.
 
         What was observed is forgotten, as in `fit`; columns and classes are those of `X` and `y`.
+        The model is trained from the beginning: boosters that were trained on were far worse.
         ``refit_report_`` tells what that changed on validation rows of `X` that neither model was
         trained on.
 
@@ -337,10 +338,13 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         own = getattr(self.estimator, "feature_names_in_", None) if self.prefit else None
         if own is None or not hasattr(self, "feature_names_in_"):
             return names
+        # LightGBM writes "_" for the spaces of a name.
+        spelled = {name.replace(" ", "_"): name for name in names}
+        own = [name if name in names else spelled.get(name, name) for name in map(str, own)]
         missing = [name for name in own if name not in names]
         if missing:
             raise InputError(f"the fitted model needs the column {missing[0]!r}: give it to fit.")
-        return [str(name) for name in own]
+        return own
 
     def _probe(
         self,

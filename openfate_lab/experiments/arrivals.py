@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from openfate import FATEClassifier, OpenWorldClassifier
 from openfate.errors import InputError
@@ -56,7 +57,8 @@ def predict_at_best(
     if not isinstance(estimator, OpenWorldClassifier):
         raise InputError("a ceiling is of a wrapped model: leave it out for base='fate'.")
     for pooling in POOLINGS:
-        same = OpenWorldClassifier(estimator.estimator_, prefit=True, pooling=pooling)
+        # WHY fitted again: a model of numbered text cannot be wrapped as it is.
+        same = clone(estimator).set_params(pooling=pooling)
         yield same.fit(train, y).predict_proba(rows, graph="batch")
 
 

@@ -517,6 +517,14 @@ def test_text_is_encoded_for_a_model_that_takes_none(frame, model, tmp_path):
         assert np.array_equal(load(tmp_path / "model").predict_proba(later, new_features="drop"), P)
 
 
+def test_a_fitted_model_is_wrapped_whose_columns_have_spaces():
+    train, y = shifting(200)
+    spaced = train[["a", "b"]].rename(columns={"a": "an a", "b": "a b"})
+    model = LGBMClassifier(**LGBM).fit(spaced, y)
+    clf = OpenWorldClassifier(model, prefit=True, n_draws=1).fit(spaced, y)
+    np.testing.assert_array_equal(clf.predict_proba(spaced), model.predict_proba(spaced))
+
+
 def test_a_report_of_training_again_counts_no_row_that_was_trained_on():
     (train, y), (later, y_later) = shifting(200), shifting(300, 1)
     clf = OpenWorldClassifier(LGBMClassifier(**LGBM), n_draws=1).fit(train[["a", "b"]], y)
