@@ -398,14 +398,8 @@ class Mixture:
         other._window = [
             replace(part, X=part.X.widen(n_features).select_features(kept)) for part in self._window
         ]
-        if self.corrections is not None:
-            features = self.corrections.features
-            there = np.isin(features, kept)
-            other.corrections = replace(
-                self.corrections,
-                features=np.searchsorted(kept, features[there]),
-                W=self.corrections.W[:, there],
-            )
+        other.corrections = _select(self.corrections, kept)
+        other._solved = _select(self._solved, kept)
         return other
 
     def copy(self) -> Mixture:
@@ -488,6 +482,15 @@ def _since(due: int) -> tuple[int, int]:
     while following < due:
         last, following = following, _next(following)
     return last, max(_LEAST, last // _PART)
+
+
+def _select(corrections: Corrections | None, kept: NDArray[np.integer]) -> Corrections | None:
+    """The same over some of its features, numbered anew."""
+    if corrections is None:
+        return None
+    there = np.isin(corrections.features, kept)
+    features = np.searchsorted(kept, corrections.features[there])
+    return replace(corrections, features=features, W=corrections.W[:, there])
 
 
 def _sigmoid(x: Floats) -> Floats:

@@ -149,6 +149,18 @@ def test_labels_are_worth_more_than_rows():
     assert {f"u{at:03}" for at in range(5)} <= known.keys()
 
 
+def test_what_labels_taught_of_forgotten_features_is_forgotten_in_a_bundle_too():
+    """Labels of values that come and go, each of them known for a while."""
+    bank = make(10, mixture=Mixture(2, "binary", trusts_evidence=True))
+    for turn in range(12):
+        bank.observe(frame(crowd(4, 3, 4 * turn)), np.arange(12) % 2)
+        again = FeatureBank.from_bundle(bank.copy().to_bundle())
+        rows = frame(crowd(8, 1, 4 * turn - 4 if turn else 0))
+        found, expected = (one.predict(rows, graph="state") for one in (again, bank))
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert bank.n_evicted > 20
+
+
 def test_columns_that_name_rows_are_told():
     rows = ROWS.vstack(ROWS).with_columns(order=pl.Series([f"o{at}" for at in range(120)]))
     with pytest.warns(OpenWorldWarning, match="in the column 'order': such values teach nothing"):
