@@ -52,7 +52,9 @@ from openfate.estimators.jumps import find_jumps
 from openfate.estimators.networks import (
     count_members,
     few_threads,
+    fold_linear,
     grow_members,
+    how_far,
     join_members,
     make_model,
     make_settings,
@@ -60,6 +62,7 @@ from openfate.estimators.networks import (
     plain_value,
     read_parameters,
     split_members,
+    start_linear,
     start_sums,
     usual_numeric,
 )
@@ -824,7 +827,9 @@ def _train(
             torch.manual_seed(seed + 1000 * number)
             model = make_model(p, rows.X.n_features, target.n_outputs, field_of)
             start_sums(model, rows.X, lines)
-        if start is not None:
+        if start is None:
+            start_linear(model, how_far(settings, rows.X.n_rows))
+        else:
             model.load_state_dict(start[number].state_dict())
         models.append(model)
     if start is not None:
@@ -839,7 +844,7 @@ def _train(
         if keep is not None:
             own, options = replace(own, checkpoint_every=1), options | keep.options(number)
         histories.append(train(model, rows.X, target.y, own, seed=own_seed, **options))
-        model.cpu()
+        fold_linear(model.cpu())
     return models if joined is None else split_members(joined), histories
 
 
