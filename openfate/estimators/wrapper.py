@@ -294,7 +294,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
                 yield View(_always(P0), X_validation, X_new, target.task), share
 
         outcomes = target.select(validation).outcomes
-        return judge(views(), outcomes, candidates(), plain=predict(rows))
+        return judge(views(), outcomes, candidates(), plain=lambda: predict(rows))
 
     @classmethod
     def _from_bank(cls, bank: FeatureBank) -> Self:

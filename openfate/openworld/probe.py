@@ -19,7 +19,7 @@ is too sure of, is measured without hiding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -214,7 +214,7 @@ def judge(
     y: NDArray[Any],
     candidates: Mapping[str, Candidate],
     *,
-    plain: Floats | None = None,
+    plain: Callable[[], Floats] | None = None,
 ) -> Decision:
     """Choose between candidates by what they do for features that are hidden from a model.
 
@@ -227,8 +227,8 @@ def judge(
     candidates
         Ways to use new features, by name; "none" is always there.
     plain
-        (N, C) what a model predicts for the rows with nothing hidden, to measure its slope; None:
-        the slope of the views.
+        Tells, (N, C), what a model predicts for the rows with nothing hidden, to measure its slope;
+        None: the slope of the views.
     """
     if NONE in candidates:
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
@@ -266,7 +266,8 @@ def judge(
     chosen = max(accepted, key=lambda name: gains[name][0])
     slope = measured[chosen][0]
     if plain is not None:
-        slope, _ = fit_strength([(plain, np.zeros_like(plain))], y, task)
+        P = plain()
+        slope, _ = fit_strength([(P, np.zeros_like(P))], y, task)
     gain, error = gains[chosen]
     reason = f"gains {gain:.4f} ± {error:.4f} in loss over {len(draws)} draws"
     slope = 1 + MODESTY * (slope - 1)
