@@ -838,7 +838,7 @@ def _train(
             model = make_model(p, rows.X.n_features, target.n_outputs, field_of)
             start_sums(model, rows.X, lines)
         if start is None:
-            start_linear(model, how_far(settings, rows.X.n_rows))
+            start_linear(p, model, how_far(settings, rows.X.n_rows))
         else:
             model.load_state_dict(start[number].state_dict())
         models.append(model)

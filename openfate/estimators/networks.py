@@ -171,7 +171,7 @@ def start_sums(model: FATE, X: MultiHot, lines: Lines | None) -> None:
     last.bias.zero_()
 
 
-def start_linear(model: FATE, reach: float) -> None:
+def start_linear(p: SimpleNamespace, model: FATE, reach: float) -> None:
     """Let the linear weights of a plain network come as far as they need in a short training.
 
     Parameters
@@ -179,7 +179,7 @@ def start_linear(model: FATE, reach: float) -> None:
     reach
         As `how_far` tells.
     """
-    if isinstance(model.backbone, WideDeep) and model.extrapolator is None:
+    if isinstance(model.backbone, WideDeep) and p.strategy != "fate" and p.lr is not None:
         model.backbone.linear_scale = min(_MOST_SCALE, max(1.0, _LINEAR_REACH / reach))
 
 
@@ -253,10 +253,10 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int, n_lines: int =
         if p.dropout is not None:
             usual["cell_dropout"] = p.dropout
         settings = Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})
-        if how_far(settings, n_rows) >= _SHORT_REACH:
+        if p.lr is None or how_far(settings, n_rows) >= _SHORT_REACH:
             return settings
         # WHY: a rate that falls, and a mean of weights, take half of the way where none of it is
-        # left over: one epoch of 30 mini-batches of a log.
+        # left over: one epoch of 30 mini-batches of a log.  The usual rate goes with its schedule.
         return replace(settings, schedule="constant", averaging=False)
     batch_size = None if n_rows <= 2 * _PAPER_BATCH else _PAPER_BATCH
     return Settings(
