@@ -1,9 +1,9 @@
 """Jumps: where along a column of numbers the target changes at once.
 
 Between knots at quantiles a network's sums are straight lines, which round a threshold off by as
-much as the knots lie apart.  Shallow trees propose thresholds, each on half of the rows; where one
-holds up as a jump on the other half its field gets a knot on either side of it (`Field.jumps`).  The
-trees are then thrown away: they say where knots lie, and predict nothing.
+much as the knots lie apart.  Two shallow trees propose thresholds, each on half of the rows; where
+one holds up as a jump on the other half, its field gets a knot on either side of it
+(`Field.jumps`).  The trees are then thrown away: they say where knots lie, and predict nothing.
 
 n rows, d columns of numbers, K classes or labels.
 """
@@ -111,8 +111,8 @@ def _rank(numbers: Floats) -> tuple[Floats, Floats]:
 def _jumps(ranks: Floats, target: Target) -> Iterator[tuple[int, int, float]]:
     """Thresholds that are jumps: the column, the rank left of it, what it gains near by.
 
-    WHY two halves: on the rows for which a tree chose it, a threshold of a smooth table looks like a
-    jump too.
+    WHY two halves: on the rows for which a tree chose it, a threshold of a smooth table looks like
+    a jump too.
     """
     is_first = np.arange(len(ranks)) % 2 == 0
     for half in (is_first, ~is_first):
