@@ -228,18 +228,21 @@ class DiskRows(MultiHot):
     ) -> NDArray[Any]:
         """Rows that begin at ascending `places` of a file, side by side; each ends at `ends`."""
         kind = _TYPES[name]
-        size, found = kind.itemsize, np.empty(ends[-1] if len(ends) else 0, kind)
+        if not len(places):
+            return np.empty(0, kind)
+        size, found = kind.itemsize, np.empty(ends[-1], kind)
         # WHY together: a call for each row takes three times as long.  WHY not mapped: the kernel
         # maps up to 2 MiB around each row, which count as memory of the process.
-        behind = places + lengths
+        behind = np.maximum.accumulate(places + lengths)  # rows may come twice, or be of nothing
         is_far = (places[1:] - behind[:-1] > _APART) | np.diff(places // _AT_ONCE).astype(bool)
         cuts = np.concatenate([[0], np.flatnonzero(is_far) + 1, [len(places)]])
+        n_breaks = np.append(0, np.cumsum(places[1:] != behind[:-1]))  # before each row
         with _file(self.folder, name).open("rb", buffering=0) as file:
             number, content = file.fileno(), memoryview(found).cast("B")
             for a, b in itertools.pairwise(cuts.tolist()):
                 low, high = int(ends[a] - lengths[a]), int(ends[b - 1])
                 offset, n_read = int(places[a]), int(behind[b - 1] - places[a])
-                if n_read == high - low:  # nothing between them
+                if n_breaks[b - 1] == n_breaks[a]:  # they lie there as they are wanted
                     n_bytes = os.preadv(number, [content[low * size : high * size]], offset * size)
                 else:
                     read = os.pread(number, n_read * size, offset * size)
