@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, Literal, Self, cast
 
@@ -52,7 +55,9 @@ from openfate.estimators.jumps import find_jumps
 from openfate.estimators.networks import (
     count_members,
     few_threads,
+    fold_linear,
     grow_members,
+    how_far,
     join_members,
     make_model,
     make_settings,
@@ -60,6 +65,7 @@ from openfate.estimators.networks import (
     plain_value,
     read_parameters,
     split_members,
+    start_linear,
     start_sums,
     usual_numeric,
 )
@@ -110,6 +116,7 @@ from openfate.training import History, Lines, Step, check_device, train
 
 Strategy = Literal["auto", "fate", "evidence", "none"]
 Fields = NDArray[np.integer]  # (D,) the field of each feature
+Choice = tuple[Usage | None, Decision | None]
 
 _SILENT = Pooling(strength=0.0)  # until labels come
 _CAUTIOUS = Pooling(strength=0.5, alpha=10.0, relative=True)
@@ -288,19 +295,22 @@ class FATEEstimator(BankEstimator):
         validation = spared if spared.X.n_rows else None
         if validation is not None:
             validation = validation.sample(_VALIDATION, np.random.default_rng([seed, 6]))
-        with self._on_step() as on_step, few_threads(training.X.nnz * (p.width or 32)):
+        probe = _Probe(partial(_choose, p, training, validation, field_of, seed, hidden_share))
+        n_threads, work = torch.get_num_threads(), training.X.nnz * (p.width or 32)
+        with self._on_step() as on_step, few_threads(work), probe:
             where = _device(self.device)
             options: dict[str, Any] = {"start": start, "device": where, "on_step": on_step}
             options |= {"is_knot": encoder.is_knot, "keep": keep}
+            is_spare = torch.get_num_threads() < n_threads and keep is None
+            if is_spare and p.strategy == "auto" and p.backbone == "mlp" and p.pool == "sum":
+                options["on_drawn"] = probe.start
             models, histories = _train(p, training, validation, field_of, seed, **options)
-        best = [history.best for history in histories]
+            best = [history.best for history in histories]
+            plain = Network([RunningFATE(m) for m in models], rows.target.task, rows.target.scale)
+            n_batches = best[0] * (make_settings(p, *_size(training, field_of)).round_size or 1)
+            usage, decision = probe.finish(n_batches, plain)
         steps = [step for history in histories for step in history.steps]
         self.history_ = History(steps, best[0], sum(history.seconds for history in histories))
-        plain = Network([RunningFATE(m) for m in models], rows.target.task, rows.target.scale)
-        n_batches = best[0] * (make_settings(p, *_size(training, field_of)).round_size or 1)
-        usage, decision = _choose(
-            p, training, validation, field_of, seed, n_batches, hidden_share, plain
-        )
         if p.strategy == "auto" and usage is not None and usage.scale is not None:
             contexts = EmbeddingNetwork(models, training.X, rows.target, field_of)
             return contexts.with_embeddings(usage.scale), usage, decision
@@ -826,6 +836,7 @@ def _train(
     start: Sequence[FATE] | None = None,
     is_knot: NDArray[np.bool_] | None = None,
     keep: Checkpoints | None = None,
+    on_drawn: Callable[[], None] | None = None,
     **options: Any,
 ) -> tuple[list[FATE], list[History]]:
     """Train the networks that the parameters describe.
@@ -840,6 +851,8 @@ def _train(
         (D,) which features are knots; None: as `train` finds them.
     keep
         Where checkpoints go, and where they come from.
+    on_drawn
+        Called before the training, when no more random numbers are drawn by torch.
     options
         Of `train`.
 
@@ -857,7 +870,9 @@ def _train(
             torch.manual_seed(seed + 1000 * number)
             model = make_model(p, rows.X.n_features, target.n_outputs, field_of)
             start_sums(model, rows.X, lines)
-        if start is not None:
+        if start is None:
+            start_linear(p, model, how_far(settings, rows.X.n_rows))
+        else:
             model.load_state_dict(start[number].state_dict())
         models.append(model)
     if start is not None:
@@ -865,6 +880,8 @@ def _train(
     options |= {"sample_weight": rows.weight, "validation": spared, "field_of": field_of}
     options["is_knot"] = is_knot
     joined = join_members(models)
+    if on_drawn is not None:
+        on_drawn()
     trained = models if joined is None else [joined]
     for number, model in enumerate(trained):
         own = settings if epochs is None else replace(settings, epochs=epochs[number])
@@ -872,7 +889,7 @@ def _train(
         if keep is not None:
             own, options = replace(own, checkpoint_every=1), options | keep.options(number)
         histories.append(train(model, rows.X, target.y, own, seed=own_seed, **options))
-        model.cpu()
+        fold_linear(model.cpu())
     return models if joined is None else split_members(joined), histories
 
 
@@ -882,14 +899,15 @@ def _choose(
     validation: LabelledRows | None,
     field_of: Fields,
     seed: int,
-    n_batches: int,
     hidden_share: float | None,
-    network: Network,
-) -> tuple[Usage | None, Decision | None]:
+    n_batches: int,
+    network: Callable[[], Network],
+    on_drawn: Callable[[], None] | None = None,
+) -> Choice:
     """How new features will be used (None: not at all), and a probe's decision where one is asked.
 
     `n_batches` are the mini-batches after which the `network` was best, `hidden_share` the share of
-    cells that will be new.
+    cells that will be new; `on_drawn` as `_train`'s.
     """
     if p.strategy != "auto":
         return _USAGE[p.strategy], None
@@ -908,7 +926,8 @@ def _choose(
             novelty=p.novelty,
             seed=seed,
         )
-        fits = _train_without(p, training, [draw.new for draw in draws], field_of, seed, n_batches)
+        hidden = [draw.new for draw in draws]
+        fits = _train_without(p, training, hidden, field_of, seed, n_batches, on_drawn)
         decision = judge(
             (
                 (draw.view(model, validation.X, training.target.task), draw.share)
@@ -917,13 +936,53 @@ def _choose(
             validation.target.outcomes,
             # WHY: where fields are summed apart there are no weights for a new one's embeddings.
             candidates(embeddings=p.pool == "sum"),
-            plain=View(
-                lambda X: network.predict(X, field_of),
+            plain=lambda: View(
+                lambda X: network().predict(X, field_of),
                 *(validation.X, validation.X.select_features(np.empty(0, np.int64))),
                 training.target.task,
             ),
         )
     return choose_usage(decision), decision
+
+
+class _Probe:
+    """A probe that a thread of its own asks while the networks are trained, or that waits for them.
+
+    WHY: the mini-batches of a small table are too small to be shared out among processors; a probe
+    is a third of the work, and only its last line needs the networks.
+
+    Parameters
+    ----------
+    choose
+        `_choose`, but for its last arguments.
+    """
+
+    def __init__(self, choose: Callable[..., Choice]) -> None:
+        self.choose, self.network = choose, Future[Network]()
+        self.pool = ThreadPoolExecutor(1, "openfate-probe")
+        self.found: Future[Choice] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.network.cancel()  # WHY: where the training failed, a thread would wait for ever
+        self.pool.shutdown()
+
+    def start(self) -> None:
+        """Begin; once this returns no more random numbers are drawn by torch."""
+        drawn = Event()
+        # Nearly always the networks take that many mini-batches or more.
+        self.found = self.pool.submit(self.choose, _PROBE_STEPS, self.network.result, drawn.set)
+        self.found.add_done_callback(lambda _: drawn.set())
+        drawn.wait()
+
+    def finish(self, n_batches: int, network: Network) -> Choice:
+        """What it found for a network that was best after so many mini-batches."""
+        self.network.set_result(network)
+        if self.found is None or n_batches < _PROBE_STEPS:
+            return self.choose(n_batches, lambda: network)
+        return self.found.result()
 
 
 def _train_without(
@@ -933,6 +992,7 @@ def _train_without(
     field_of: Fields,
     seed: int,
     n_batches: int,
+    on_drawn: Callable[[], None] | None = None,
 ) -> Iterator[EmbeddingNetwork]:
     """For each draw a network that was trained without the features that it hides.
 
@@ -955,6 +1015,8 @@ def _train_without(
             models.append(make_model(p, n_features, rows.target.n_outputs, field_of))
             start_sums(models[-1], X, lines)
     joined = join_members(models)
+    if on_drawn is not None:
+        on_drawn()
     if joined is not None:
         mask = np.ones((n_features, len(hidden)), dtype=bool)
         for at, new in enumerate(hidden):

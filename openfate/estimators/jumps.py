@@ -1,9 +1,9 @@
 """Jumps: where along a column of numbers the target changes at once.
 
 Between knots at quantiles a network's sums are straight lines, which round a threshold off by as
-much as the knots lie apart.  A shallow tree proposes thresholds; where one holds up as a jump its
-field gets a knot on either side of it (`Field.jumps`).  The tree is then thrown away: it says where
-knots lie, and predicts nothing.
+much as the knots lie apart.  Two shallow trees propose thresholds, each on half of the rows; where
+one holds up as a jump on the other half, its field gets a knot on either side of it
+(`Field.jumps`).  The trees are then thrown away: they say where knots lie, and predict nothing.
 
 n rows, d columns of numbers, K classes or labels.
 """
@@ -33,9 +33,9 @@ _MOST_JUMPS = 8  # of a field
 # How near rows must be to tell a jump from a slope: as far as knots lie apart, as `Knots` has them.
 _NEAR_SHARE, _NEAR_ROWS = 1 / 24, 16
 _FEWEST = 4  # rows on either side
-# Of ln(rows), for each number that a jump takes to tell: half of one is the usual price (BIC), but
-# the tree has looked for the best of very many thresholds; chosen on tables of their own.
-_PRICE = 1.25
+# Of ln(rows), for each number that a jump takes to tell: half of one is the usual price (BIC); each
+# tree offers very many thresholds though.  Chosen on tables of their own.
+_PRICE = 1.0
 
 
 def find_jumps(
@@ -109,11 +109,23 @@ def _rank(numbers: Floats) -> tuple[Floats, Floats]:
 
 
 def _jumps(ranks: Floats, target: Target) -> Iterator[tuple[int, int, float]]:
-    """Thresholds that are jumps: the column, the rank left of it, what it gains near by."""
-    is_number = target.task == "regression"
+    """Thresholds that are jumps: the column, the rank left of it, what it gains near by.
+
+    WHY two halves: on the rows for which a tree chose it, a threshold of a smooth table looks like
+    a jump too.
+    """
+    is_first = np.arange(len(ranks)) % 2 == 0
+    for half in (is_first, ~is_first):
+        yield from _jumps_between(ranks, target.y, half, target.task == "regression")
+
+
+def _jumps_between(
+    ranks: Floats, y: NDArray[Any], half: NDArray[np.bool_], is_number: bool
+) -> Iterator[tuple[int, int, float]]:
+    """Those that a tree of one half of the rows proposes and the other half confirms."""
     kind = DecisionTreeRegressor if is_number else DecisionTreeClassifier
     tree = kind(min_samples_leaf=_LEAF, max_leaf_nodes=_LEAVES, random_state=0)
-    tree.fit(ranks, target.y)
+    tree.fit(ranks[half], y[half])
     reached = tree.decision_path(ranks).tocsc()
     split = tree.tree_
 
@@ -128,34 +140,47 @@ def _jumps(ranks: Floats, target: Target) -> Iterator[tuple[int, int, float]]:
         reach = max(int(_NEAR_SHARE * len(every)), _NEAR_ROWS)
         low, high = every[max(0, place - reach)], every[min(len(every) - 1, place + reach)]
         rows = reached.indices[reached.indptr[node] : reached.indptr[node + 1]]
-        rank = ranks[rows, column]
-        near = (rank >= low) & (rank <= high)
-        is_left, y = rank[near] <= threshold, target.y[rows[near]]
+        rows = rows[(ranks[rows, column] >= low) & (ranks[rows, column] <= high)]
+        others = rows[~half[rows]]
+        is_left = ranks[others, column] <= threshold
         n_left = int(np.count_nonzero(is_left))
-        if min(n_left, len(y) - n_left) < _FEWEST:
+        if min(n_left, len(others) - n_left) < _FEWEST:
             continue
-        gain, n_told = _gain(y, is_left, is_number)
-        if gain > _PRICE * n_told * np.log(len(y)):
-            yield column, int(np.floor(threshold)), gain
+        gain, n_told = _gain(y[others], is_left, is_number)
+        if gain > _PRICE * n_told * np.log(len(others)):
+            own = ranks[rows[half[rows]], column]
+            yield column, _place(ranks[rows, column], y[rows], own, threshold, is_number), gain
+
+
+def _place(rank: Floats, y: NDArray[Any], own: Floats, threshold: float, is_number: bool) -> int:
+    """The rank left of a jump: all rows say where, between two of those (`own`) that a tree saw."""
+    low = own[own <= threshold].max(initial=-1)
+    high = own[own > threshold].min(initial=np.inf)
+    if low < 0 or high == np.inf:
+        return int(np.floor(threshold))
+    between = np.unique(rank[(rank >= low) & (rank <= high)])
+    # WHY the middle: where rows of other nodes lie between two, none of these says more.
+    places = (between[:-1] + between[1:]) / 2
+    return int(max(places, key=lambda place: _gain(y, rank <= place, is_number)[0]))
 
 
 def _gain(y: NDArray[Any], is_left: NDArray[np.bool_], is_number: bool) -> tuple[float, int]:
     """Twice the log-likelihood that two sides gain over one, and how many numbers tell a jump.
 
-    These are the outcomes of one side, and its place.
+    These are the outcomes of one side; its place is known.
     """
     sides = y, y[is_left], y[~is_left]
     if is_number:
         whole, *parts = (float(((side - side.mean()) ** 2).sum()) for side in sides)
         if whole <= 1e-12 * len(y):  # numbers are standardised: these are alike but for rounding
-            return 0.0, 3
-        return len(y) * float(np.log(whole / max(sum(parts), 1e-12 * whole))), 3
+            return 0.0, 2
+        return len(y) * float(np.log(whole / max(sum(parts), 1e-12 * whole))), 2
     if y.ndim == 2:  # labels: each is told by itself
         told = [_gain(label, is_left, is_number) for label in y.T if label.min() < label.max()]
-        return sum(gain for gain, _ in told), 1 + sum(n_told - 1 for _, n_told in told)
+        return sum(gain for gain, _ in told), sum(n_told for _, n_told in told)
     n_classes = int(y.max()) + 1
     whole, *parts = (_entropy(np.bincount(side, minlength=n_classes)) for side in sides)
-    return 2 * (whole - sum(parts)), 1 + len(np.unique(y))
+    return 2 * (whole - sum(parts)), len(np.unique(y))
 
 
 def _entropy(counts: NDArray[np.int64]) -> float:

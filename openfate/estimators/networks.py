@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from openfate.models import (
     Backbone,
     GraphSAGE,
     Members,
+    WideDeep,
     make_backbone,
     with_fields,
 )
@@ -40,6 +42,9 @@ _ROUND, _WAIT, _MOST = 48, 60, 1500
 # Epochs of fewer mini-batches are short: there may be more of them, where validation rows tell
 # when to stop, which tables of a few rows do not have.
 _SHORT, _FEW = 16, 40
+# How far all steps may move a weight (`how_far`): below the first no way is left over; the second
+# is what a linear weight, the log-odds of a value, wants; by at most the third it is scaled.
+_SHORT_REACH, _LINEAR_REACH, _MOST_SCALE = 0.2, 0.5, 20.0
 
 
 def read_parameters(estimator: BaseEstimator) -> SimpleNamespace:
@@ -166,6 +171,24 @@ def start_sums(model: FATE, X: MultiHot, lines: Lines | None) -> None:
     last.bias.zero_()
 
 
+def start_linear(p: SimpleNamespace, model: FATE, reach: float) -> None:
+    """Let the linear weights of a plain network come as far as they need in a short training.
+
+    Parameters
+    ----------
+    reach
+        As `how_far` tells.
+    """
+    if isinstance(model.backbone, WideDeep) and p.strategy != "fate" and p.lr is not None:
+        model.backbone.linear_scale = min(_MOST_SCALE, max(1.0, _LINEAR_REACH / reach))
+
+
+def fold_linear(model: FATE) -> None:
+    """The same network with linear weights as they are used."""
+    if isinstance(model.backbone, WideDeep):
+        model.backbone.fold_linear(model.W)
+
+
 def join_members(models: Sequence[FATE]) -> FATE | None:
     """Plain networks as one model that is trained at once; None where they cannot be."""
     nets = [model.backbone for model in models]
@@ -199,6 +222,12 @@ def _n_fields(field_of: NDArray[np.integer]) -> int:
     return int(field_of.max(initial=0)) + 1
 
 
+def how_far(settings: Settings, n_rows: int) -> float:
+    """How far all steps together move a weight at most: Adam moves it by the rate in each."""
+    size = settings.batch_size or n_rows
+    return settings.lr * settings.epochs * -(-n_rows // size)
+
+
 def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int, n_lines: int = 0) -> Settings:
     """How the networks are trained on so many rows of so many columns, some of them lines."""
     given = {name: getattr(p, name) for name in ("epochs", "lr", "patience", "batch_size")}
@@ -223,7 +252,12 @@ def make_settings(p: SimpleNamespace, n_rows: int, n_fields: int, n_lines: int =
         usual |= {"cell_dropout": most * max(0.0, 1 - 8 / max(1, n_fields))}
         if p.dropout is not None:
             usual["cell_dropout"] = p.dropout
-        return Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})
+        settings = Settings.plain(loss=p.loss, weight_decay=p.weight_decay, **{**usual, **given})
+        if p.lr is None or how_far(settings, n_rows) >= _SHORT_REACH:
+            return settings
+        # WHY: a rate that falls, and a mean of weights, take half of the way where none of it is
+        # left over: one epoch of 30 mini-batches of a log.  The usual rate goes with its schedule.
+        return replace(settings, schedule="constant", averaging=False)
     batch_size = None if n_rows <= 2 * _PAPER_BATCH else _PAPER_BATCH
     return Settings(
         n_folds=p.n_folds,

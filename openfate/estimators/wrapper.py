@@ -388,8 +388,8 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             (view(fold, hide_features(field_of, share, self.novelty, rng)), share)
             for fold, share in enumerate(shares)
         )
-        plain = view(0, np.empty(0, np.int64))
-        return judge(views, target.outcomes, candidates(), plain=plain)
+        nothing = np.empty(0, np.int64)
+        return judge(views, target.outcomes, candidates(), plain=lambda: view(0, nothing))
 
     @classmethod
     def _from_bank(cls, bank: FeatureBank) -> Self:

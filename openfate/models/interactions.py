@@ -40,6 +40,12 @@ class WideDeep(Backbone):
         The linear weight of a hidden or new feature: "zero", or "extrapolated" as a further column
         of its embedding, for which the extrapolator is made as wide as the backbone's `width`.
 
+    Attributes
+    ----------
+    linear_scale
+        What linear weights are multiplied by: 1, or more while few steps train them; `fold_linear`
+        makes it 1 again.
+
     Shapes
     ------
     W (D, H + n_outputs); input (..., H + n_outputs), output (..., n_outputs)
@@ -68,13 +74,22 @@ class WideDeep(Backbone):
         extrapolated = n_outputs if linear == "extrapolated" else 0
         own = n_outputs - extrapolated
         super().__init__(width + extrapolated, n_outputs, n_own=own, **contract)
-        self.n_embedding = width
+        self.n_embedding, self.linear_scale = width, 1.0
         self.deep = MLP(width, n_outputs, hidden, batch_norm=batch_norm, dropout=dropout)
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits of rows whose summed embeddings and linear weights are `z`."""
-        out: Tensor = self.deep(z[..., : self.n_embedding]) + z[..., -self.n_outputs :]
+        linear = z[..., -self.n_outputs :]
+        if self.linear_scale != 1:
+            linear = linear * self.linear_scale
+        out: Tensor = self.deep(z[..., : self.n_embedding]) + linear
         return out
+
+    @torch.no_grad()
+    def fold_linear(self, W: Tensor) -> None:
+        """Work the scale of linear weights into the embeddings W (D, H + n_own)."""
+        W[:, -self.n_outputs :] *= self.linear_scale
+        self.linear_scale = 1.0
 
     def about(self) -> dict[str, Any]:
         """As every backbone's."""

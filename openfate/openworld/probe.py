@@ -20,7 +20,7 @@ is too sure of, is measured without hiding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -216,7 +216,7 @@ def judge(
     y: NDArray[Any],
     candidates: Mapping[str, Candidate],
     *,
-    plain: View | None = None,
+    plain: Callable[[], View] | None = None,
 ) -> Decision:
     """Choose between candidates by what they do for features that are hidden from a model.
 
@@ -229,8 +229,8 @@ def judge(
     candidates
         Ways to use new features, by name; "none" is always there.
     plain
-        Rows and a model from which nothing is hidden, to measure its slope; None: the slope of the
-        views.
+        Makes rows and a model from which nothing is hidden, to measure its slope, where one is
+        chosen; None: the slope of the views.
     """
     if NONE in candidates:
         raise InputError(f"a candidate is named {NONE!r}, which every probe has: rename it.")
@@ -271,8 +271,9 @@ def judge(
     chosen = max(accepted, key=lambda name: gains[name][0])
     slope = measured[chosen][0]
     if plain is not None:
-        own = y if plain.rows is None else y[plain.rows]
-        slope, _ = fit_strength([(plain.P0, np.zeros_like(plain.P0), own)], task)
+        shown = plain()
+        own = y if shown.rows is None else y[shown.rows]
+        slope, _ = fit_strength([(shown.P0, np.zeros_like(shown.P0), own)], task)
     gain, error = gains[chosen]
     reason = f"gains {gain:.4f} ± {error:.4f} in loss over {len(draws)} draws"
     slope = 1 + MODESTY * (slope - 1)

@@ -154,16 +154,23 @@ class TableSource:
         self, order: NDArray[np.intp], cuts: Sequence[tuple[int, int]]
     ) -> Iterator[Batch | Bag]:
         """The mini-batches of a round of an epoch."""
-        # WHY: all rows are put in order at once; to cut them up costs next to nothing.  Of rows on
-        # disk this is a list of places: a mini-batch is read when it is cut.
-        first, last = cuts[0][0], cuts[-1][1]
-        rows = self.rows.select(order[first:last])
-        parts = (rows.cut(start - first, end - first) for start, end in cuts)
-        # A mean over no weight is not a number.
-        made = (self._mini_batch(p) for p in parts if p.weight is None or p.weight.any())
         # WHY: reading from disk is worth a thread, cutting up what is in memory is not.
         is_read = isinstance(self.rows.X, DiskRows)
+        parts = self._cut_up(order, _groups(cuts) if is_read else [cuts])
+        # A mean over no weight is not a number.
+        made = (self._mini_batch(p) for p in parts if p.weight is None or p.weight.any())
         return read_ahead(made, self.settings.n_ahead) if is_read else made
+
+    def _cut_up(
+        self, order: NDArray[np.intp], groups: Iterable[Sequence[tuple[int, int]]]
+    ) -> Iterator[Rows]:
+        """The rows of each mini-batch."""
+        for cuts in groups:
+            # WHY: rows are put in order, or read, together; to cut them up costs next to nothing.
+            first, last = cuts[0][0], cuts[-1][1]
+            rows = self.rows.select(order[first:last])
+            for start, end in cuts:
+                yield rows.cut(start - first, end - first)
 
     def _rounds(self) -> list[list[tuple[int, int]]]:
         """The mini-batches of each round of an epoch; the last may be longer, by less than one."""
@@ -315,6 +322,14 @@ class _TableValidation:
         # REFERENCE: DropEdge in validation too.
         edges = self.engine.draw_edges(seen, s.drop_edge if self.redraw else 0.0)
         return self.engine.loss(X, kept, edges, self.engine.model.W, self.rows)
+
+
+def _groups(cuts: Sequence[tuple[int, int]]) -> Iterator[Sequence[tuple[int, int]]]:
+    """Mini-batches whose rows are read from disk together: the more, the nearer they lie."""
+    n_rows = max(end - start for start, end in cuts)
+    size = max(1, PART_ROWS // n_rows)
+    for at in range(0, len(cuts), size):
+        yield cuts[at : at + size]
 
 
 def _spread(rows: Rows) -> Rows:

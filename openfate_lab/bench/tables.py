@@ -79,7 +79,7 @@ CASES = {
     "predict-200k": TableCase("predict", 200_000),
     "observe-200k": TableCase("observe", 200_000),
     "one-row": TableCase("row", _CALLS),
-    "one-row-1m-known": TableCase("row", _CALLS, n_known=1_000_000, rounds=1),
+    "one-row-1m-known": TableCase("row", _CALLS, n_known=1_000_000),
     "one-row-unseen": TableCase("row", _CALLS, unseen=True),
 }
 

@@ -58,7 +58,7 @@ def test_numbers_and_several_labels_jump_too(rows):
 
 @pytest.mark.parametrize("has_slope", [True, False])
 def test_few_thresholds_on_a_slope_or_in_noise_are_jumps(has_slope):
-    """Of 63 that the tree proposes, when all of them are by chance or only follow a slope."""
+    """Of 126 that trees propose, when all of them are by chance or only follow a slope."""
     n_jumps = []
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -66,14 +66,17 @@ def test_few_thresholds_on_a_slope_or_in_noise_are_jumps(has_slope):
         chance = 1 / (1 + np.exp(-2 * frame["a"].to_numpy())) if has_slope else 0.3
         jumps = found(frame, join_classes([np.asarray(rng.random(2000) < chance)]))
         n_jumps.append(sum(map(len, jumps.values())) / 2)
-    assert np.mean(n_jumps) < 63 / 10
+    assert np.mean(n_jumps) < 126 / 30
 
 
 def test_only_rows_that_are_learned_from_are_looked_at(rows):
     y = np.zeros(N, int)
     y[300:] = rows["a"][300:].to_numpy() > 1
     y[:300] = np.random.default_rng(0).integers(0, 2, 300)
-    assert found(rows, join_classes([np.asarray(y)]), np.arange(300)) == {}
+    # What is found in noise is found by chance, and rarely.
+    of_noise = found(rows, join_classes([np.asarray(y)]), np.arange(300))
+    assert not any(set(around(rows["a"].to_numpy(), 1)) & set(jumps) for jumps in of_noise.values())
+    assert sum(map(len, of_noise.values())) <= 2
     assert set(found(rows, join_classes([np.asarray(y)]), np.arange(300, N))) == {"a"}
 
 

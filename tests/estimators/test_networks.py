@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from openfate.bank import FeatureBank, Network, nearest
 from openfate.errors import DataFileError, InputError
@@ -243,3 +244,46 @@ def test_what_does_not_fit_is_named(rows, y, options, message):
     with pytest.raises(InputError) as error:
         FATEClassifier(**options).fit(rows, y)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("backbone", ["deepfm", "widedeep", "dcn", "mlp"])
+def test_a_short_training_at_a_given_rate_goes_its_whole_way(backbone):
+    """One epoch of ten mini-batches learns what it can, and no less than a longer one's first."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 5, (4000, 4))
+    effect = rng.normal(0, 1, (4, 5))
+    y = rng.random(4000) < 1 / (1 + np.exp(-effect[np.arange(4), values].sum(1)))
+    frame = pl.DataFrame({f"c{at}": column.astype(str) for at, column in enumerate(values.T)})
+    options = {"strategy": "none", "n_members": 1, "backbone": backbone, "hidden": (64,)}
+    options |= {"batch_size": 340, "lr": 1e-2, "width": 16}
+    clf = FATEClassifier(**options, epochs=1).fit(frame[:3000], y[:3000])
+    assert roc_auc_score(y[3000:], clf.predict_proba(frame[3000:])[:, 1]) > 0.7
+    net = clf.bank_.model.members[0].backbone
+    assert getattr(net, "linear_scale", 1) == 1
+
+
+def test_a_probe_beside_the_training_finds_what_one_after_it_finds(rows, y, later):
+    options = {"epochs": 40, "n_members": 2, "random_state": 3}
+    n_threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            clf = FATEClassifier(**options).fit(rows, y)
+            assert torch.get_num_threads() == count
+            found.append((clf.predict_proba(later).tobytes(), clf.bank_.describe_usage()))
+    finally:
+        torch.set_num_threads(n_threads)
+    assert found[0] == found[1]
+
+
+def test_a_training_that_fails_beside_a_probe_says_why(rows, y):
+    def stop(step):
+        raise KeyboardInterrupt
+
+    n_threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(KeyboardInterrupt):
+            FATEClassifier(callback=stop).fit(rows, y)
+    finally:
+        torch.set_num_threads(n_threads)

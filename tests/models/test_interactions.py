@@ -258,6 +258,20 @@ def test_a_machine_over_unit_embeddings_starts_silent():
     assert start[None] < 20 < 500 < start[1.0]
 
 
+@pytest.mark.parametrize("kind", [WideDeep, DeepFM])
+def test_a_scale_of_linear_weights_can_be_worked_into_them(kind):
+    model, X = FATE(D, kind(H, 2, **PLAIN)).double(), bipartite(random_table(5, D))
+    model.backbone.linear_scale = 7.0
+    with torch.no_grad():
+        model.W[:, H:].normal_()
+        scaled = model.predict(X, model.W)
+        model.backbone.fold_linear(model.W)
+        assert model.backbone.linear_scale == 1
+        assert_near(model.predict(X, model.W), scaled, 1e-12)
+        model.W[:, H:] /= 7
+        assert (model.predict(X, model.W) - scaled).abs().max() > 0.1
+
+
 def test_linear_weights_start_at_zero_and_embeddings_do_not():
     W = FATE(5, DeepFM(H), GraphSAGE(H)).W
     assert not W[:, H:].any() and W[:, :H].any()

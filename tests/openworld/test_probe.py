@@ -255,7 +255,7 @@ def test_a_model_that_is_too_sure_gets_a_slope_below_one(task):
     assert decision.strengths["move"] == pytest.approx(MODESTY * 1.0, abs=0.15)
     fair, _, _ = drawn(1, task)
     plain = View(lambda X: used(fair, 0 * e, 3.0, 0.0, task), X, X, task)
-    sure = judge(views, y, {"move": lambda view: e}, plain=plain)
+    sure = judge(views, y, {"move": lambda view: e}, plain=lambda: plain)
     assert sure.slope < decision.slope  # it is that of the model with nothing hidden
 
 

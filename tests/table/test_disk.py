@@ -94,3 +94,23 @@ def test_rows_that_are_gone_are_named(tmp_path):
     (tmp_path / "rows" / "ids.bin").unlink()
     with pytest.raises(DataFileError, match="rows cannot be read"):
         rows.cut(0, 3)
+
+
+@pytest.mark.parametrize("apart", [0, 3, 1000])
+@pytest.mark.parametrize("at_once", [1, 5, 10_000])
+def test_rows_near_and_far_are_read_alike(tmp_path, monkeypatch, apart, at_once):
+    monkeypatch.setattr(disk, "_APART", apart)
+    monkeypatch.setattr(disk, "_AT_ONCE", at_once)
+    rng = np.random.default_rng(apart + at_once)
+    X = random_rows(rng, 60, 9, has_values=True)
+    rows = write(tmp_path / "x", X, 20)
+    for at in (rng.permutation(60), rng.integers(0, 60, 15), [7, 7, 7], []):
+        same(rows.select_rows(np.asarray(at, int)), X.select_rows(np.asarray(at, int)))
+
+
+def test_a_file_that_is_cut_off_is_told(tmp_path):
+    rows = write(tmp_path / "x", random_rows(np.random.default_rng(0), 60, 9, False, 3), 20)
+    with (tmp_path / "x" / "ids.bin").open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(DataFileError, match="cut off"):
+        rows.select_rows([50, 3])
