@@ -238,7 +238,7 @@ class DiskRows(MultiHot):
         cuts = np.concatenate([[0], np.flatnonzero(is_far) + 1, [len(places)]])
         n_breaks = np.append(0, np.cumsum(places[1:] != behind[:-1]))  # before each row
         with _file(self.folder, name).open("rb", buffering=0) as file:
-            number, content = file.fileno(), memoryview(found).cast("B")
+            number, content = file.fileno(), found.view(np.uint8).data
             for a, b in itertools.pairwise(cuts.tolist()):
                 low, high = int(ends[a] - lengths[a]), int(ends[b - 1])
                 offset, n_read = int(places[a]), int(behind[b - 1] - places[a])
