@@ -443,8 +443,7 @@ source, half_life
     Examples
     --------
     >>> import pandas as pd
-    >>> from sklearn.compose import ColumnTransformer
-    from sklearn.ensemble import HistGradientBoostingClassifier
+    >>> from sklearn.ensemble import HistGradientBoostingClassifier
     >>> rows = pd.DataFrame({"age": range(20, 70)})
     >>> clf = OpenWorldClassifier(HistGradientBoostingClassifier()).fit(rows, rows["age"] > 45)
     >>> clf.predict_proba(rows.assign(city=["Rome", "Oslo"] * 25)).shape  # a new column
