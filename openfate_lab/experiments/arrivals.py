@@ -56,9 +56,11 @@ def predict_at_best(
     """
     if not isinstance(estimator, OpenWorldClassifier):
         raise InputError("a ceiling is of a wrapped model: leave it out for base='fate'.")
+    # WHY fitted again where there is text: a model of numbered text cannot be wrapped as it is.
+    is_numeric = all(kind.is_numeric() for kind in train.dtypes)
+    model = {"estimator": estimator.estimator_, "prefit": True} if is_numeric else {}
     for pooling in POOLINGS:
-        # WHY fitted again: a model of numbered text cannot be wrapped as it is.
-        same = clone(estimator).set_params(pooling=pooling)
+        same = clone(estimator).set_params(pooling=pooling, **model)
         yield same.fit(train, y).predict_proba(rows, graph="batch")
 
 
