@@ -212,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     flag("--features", dest="n_features", type=int, default=5_300_000, help=observed)
     workers = "processes that draw rows [default: the cores]"
     flag("--workers", dest="n_workers", type=int, help=workers)
+    flag("--on-disk", action="store_true", help="rows lie on disk before the epoch begins")
     add_output(flag, "cuda")
     flag = add("memory", print_memory, "peak bytes of one side (used by the others)")
     flag("case", help="a name, or JSON")
