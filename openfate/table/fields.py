@@ -684,13 +684,13 @@ class Edges(ComputesOnce):
 
     @classmethod
     def cut(cls, low: float, high: float, n_buckets: int) -> Edges:
-        """Cut an interval into buckets; one of no width has one bucket."""
-        if low == high:
-            return cls(np.array([low, high], dtype=np.float64))
+        """Cut an interval into buckets; one too narrow to be cut has one bucket."""
         # WHY: the width of [-1e308, 1e308] is no float; that of a sixteenth of it is.
         scale = 16.0 if max(abs(low), abs(high)) > 1e307 else 1.0
         edges = np.linspace(low / scale, high / scale, n_buckets + 1) * scale
         edges[0], edges[-1] = low, high
+        if not (edges[1:] > edges[:-1]).all():  # no width, or less than floats can tell apart
+            edges = np.array([low, high])
         return cls(np.asarray(edges, dtype=np.float64))
 
     def place(self, numbers: Floats) -> NDArray[np.int64]:

@@ -130,13 +130,15 @@ def _rounded(value: Any) -> Any:
 def machine() -> dict[str, str]:
     """What the last digits depend on."""
     info = Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
+    # WHY all of it: a name such as "AMD EPYC" is that of processors of several generations.
+    told = r"^(?:cpu family|model|model name|stepping)\s*: (.*)$"
+    model = re.findall(told, info.read_text(), re.MULTILINE)[:4] if info.exists() else None
     packages = ("torch", "numpy", "scipy", "scikit-learn", "polars", "lightgbm")
     found = {name: version(name) for name in packages if _is_there(name)}
     capability = torch.backends.cpu.get_cpu_capability()
     return {
         **found,
-        "processor": model[1] if model else platform.machine(),
+        "processor": " ".join(model) if model else platform.machine(),
         "torch_cpu": capability,
     }
 

@@ -17,7 +17,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from openfate.errors import InputError
@@ -83,9 +83,8 @@ def encoder_of(records: list[dict], missing: str = "feature") -> Encoder:
 
 
 def naive_bucket(value: float, low: float, high: float, n: int) -> int:
-    if low == high:
-        return 0
-    return sum(value >= edge for edge in np.linspace(low, high, n + 1)[1:-1])
+    edges = np.linspace(low, high, n + 1)
+    return sum(value >= edge for edge in edges[1:-1]) if len(set(edges)) > n else 0
 
 
 def naive_values(record: dict, known: list, ages: list[float]) -> list[tuple]:
@@ -135,7 +134,11 @@ def test_a_copy_grows_where_it_may_and_the_encoder_stays(first, later, missing, 
     assert new - {"city"} <= (DTYPES.keys() if values is None else values)
 
 
+NOTHING = dict.fromkeys(DTYPES)
+
+
 @given(rows, st.lists(rows, max_size=4), missing)
+@example([NOTHING | {"age": age} for age in (0.0, 5e-324)], [[NOTHING | {"age": -1.0}]], "feature")
 def test_ids_of_every_kind_never_change(first, later, missing):
     encoder = encoder_of(first, missing)
     for records in later:
