@@ -32,7 +32,7 @@ from openfate.bank.trial import LOADERS, try_out
 from openfate.errors import DataFileError, InputError
 from openfate.models import Fields
 from openfate.openworld import Floats, Task
-from openfate.table import MultiHot, Table
+from openfate.table import MultiHot, Table, moments_of, read_table
 
 Predict = Callable[[Any], Any]  # rows -> probabilities or numbers
 _LARGE = 1e100  # WHY: numbers beyond it would make evidence that is no number
@@ -129,6 +129,7 @@ class Wrapped:
             )
 
     def _predict(self, rows: Any) -> Floats:
+        rows = rows_for(self.estimator, rows)
         if self.task == "regression":
             numbers = np.asarray(self.estimator.predict(rows), np.float64)
             return numbers.reshape(len(numbers), -1)
@@ -155,7 +156,30 @@ class Wrapped:
         # WHY: each takes a millisecond of pandas, and mostly nothing is missing and nothing new.
         frame = frame.with_columns(*empty) if empty else frame
         frame = frame if frame.columns == self.columns else frame.select(self.columns)
+        if not frame.implementation.is_pandas_like():
+            frame = self._with_types(frame)
         return frame.to_native()
+
+    def _with_types(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+        """The columns as numbers or text, of a kind of frame that may not be that of `fit`."""
+        changed = []
+        for name, dtype in frame.schema.items():
+            if dtype == nw.Unknown:  # without a value
+                changed.append(nw.col(name).cast(nw.Float64 if name in self.numbers else nw.String))
+        frame = frame.with_columns(*changed) if changed else frame
+        # LightGBM knows pandas' categories by their places.
+        others = [name for name in self.columns if name not in self.numbers]
+        booster = getattr(self.estimator, "booster_", None)
+        known = getattr(booster, "pandas_categorical", None) or []
+        if not known or len(known) != len(others):
+            return frame
+        places = []
+        for name, values in zip(others, known, strict=True):
+            text = [str(value) for value in values]
+            column = frame[name].cast(nw.String)
+            code = column.replace_strict(text, range(len(text)), default=None)
+            places.append(code.cast(nw.Float64).alias(name))
+        return frame.with_columns(*places)
 
     def observe(self, X: MultiHot, only: NDArray[np.integer] | None = None) -> None:
         """Nothing to learn: evidence is kept by the bank."""
@@ -243,10 +267,27 @@ def number_columns(
             values = np.flatnonzero(fields == texts[name])
             found[X.row_of[cells], at] = np.searchsorted(values, X.ids[cells])
         elif name in table.columns:
-            column = table.columns[name]
-            numbers = column.to_physical() if column.dtype.is_temporal() else column
-            found[:, at] = numbers.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+            found[:, at] = _numbers(table.columns[name]).fill_null(np.nan).to_numpy()
     return found
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    """Numbers as they are, and times in microseconds, whatever unit or ISO text they came in."""
+    dtype = column.dtype
+    if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
+        raise InputError(
+            f"column {column.name!r} holds values of type {dtype}, which a model of numbers does "
+            "not take: exclude it, or wrap a pipeline that reads it."
+        )
+    if dtype in (pl.Date, pl.Datetime):
+        column = column.cast(pl.Datetime("us", getattr(dtype, "time_zone", None)))
+    elif dtype == pl.Duration:
+        column = column.cast(pl.Duration("us"))
+    numbers = column.to_physical() if dtype.is_temporal() else column
+    numbers = numbers.cast(pl.Float64, strict=False)
+    if dtype == pl.String and numbers.null_count():
+        return numbers.fill_null(moments_of(column).to_physical().cast(pl.Float64))
+    return numbers
 
 
 def native_columns(table: Table) -> Any:
@@ -265,6 +306,70 @@ def native_columns(table: Table) -> Any:
     # Columns of an array are named by their place, x0, x1, ...: an estimator does that in `fit`.
     places = [int(name.removeprefix("x")) for name in table.columns]
     return table.native if len(places) == table.native.shape[1] else table.native.take(places, 1)
+
+
+def rows_for(estimator: Any, rows: Any) -> Any:
+    """The rows as a model can take them.
+
+    WHY: LightGBM and CatBoost fail, or end the process, where a column of polars or Arrow is of a
+    type that they do not know, as one without a value is, or decimals, or dates; scikit-learn's
+    transformers know no Arrow.
+
+    Raises
+    ------
+    InputError
+        Where a column is of a type that they do not take.
+    """
+    frame = nw.from_native(rows, pass_through=True)
+    package = _package(estimator)
+    if not isinstance(frame, nw.DataFrame):
+        return rows
+    if frame.implementation.is_pandas_like():
+        return _without_objects(frame) if package == "lightgbm" else rows
+    if package not in ("lightgbm", "catboost"):
+        return pl.from_arrow(rows) if frame.implementation.is_pyarrow() else rows
+    table, words = read_table(rows), package == "catboost"
+    columns = {name: _plain(cells, package, words) for name, cells in table.columns.items()}
+    if package == "lightgbm":
+        is_same = all(columns[name] is table.columns[name] for name in columns)
+        return rows if is_same else pl.DataFrame(columns)
+    pandas = import_module("pandas")  # which CatBoost needs
+    return pandas.DataFrame({name: cells.to_numpy() for name, cells in columns.items()})
+
+
+def _without_objects(frame: nw.DataFrame[Any]) -> Any:
+    """The rows, columns of Python's objects as numbers: truth values of which some are missing."""
+    objects = [name for name, dtype in frame.schema.items() if dtype == nw.Object]
+    if not objects:
+        return frame.to_native()
+    read = read_table(frame.select(objects).to_native()).columns
+    numbers = {name: _plain(cells, "lightgbm", False) for name, cells in read.items()}
+    native = frame.implementation
+    return frame.with_columns(
+        nw.new_series(name, cells.cast(pl.Float64).to_numpy(), nw.Float64, backend=native)
+        for name, cells in numbers.items()
+    ).to_native()
+
+
+def _plain(column: pl.Series, package: str, words: bool) -> pl.Series:
+    """Numbers or truth values; text too, where it is taken."""
+    dtype = column.dtype
+    if dtype == pl.Boolean or dtype.is_integer() or dtype.is_float():
+        return column
+    if words and dtype in (pl.String, pl.Categorical, pl.Enum):
+        return column.cast(pl.String)
+    if dtype.is_decimal() or column.null_count() == len(column):
+        return column.cast(pl.Float64, strict=False)
+    raise InputError(
+        f"column {column.name!r} holds values of type {dtype}, which {package} does not take: "
+        "exclude it, or turn it into numbers."
+    )
+
+
+def _package(estimator: Any) -> str:
+    if isinstance(estimator, _Revived):
+        return estimator.format
+    return type(estimator).__module__.partition(".")[0]
 
 
 # ---- file formats ------------------------------------------------------------------------------
@@ -291,7 +396,7 @@ def dump(estimator: Any) -> tuple[str, bytes]:
     """
     if isinstance(estimator, _Revived):
         return estimator.format, estimator.content
-    package = type(estimator).__module__.partition(".")[0]
+    package = _package(estimator)
     if package in _BOOSTERS:
         return package, _BOOSTERS[package][0](estimator)
     return "skops", _dump_skops(estimator)
@@ -340,6 +445,11 @@ class _Revived:
         # WHY trusted: it was read once, and what it was read from is in this process.
         return _Revived, (self.format, self.content, self.classes_.tolist(), True)
 
+    @property
+    def booster_(self) -> Any:
+        """LightGBM's own, as its models name it; None of others."""
+        return getattr(self._predict, "__self__", None)
+
     def predict(self, X: Any) -> Any:
         """Numbers (N,)."""
         return self._predict(X)
@@ -359,7 +469,7 @@ def _revive_lightgbm(content: bytes, n_classes: int, trusted: bool) -> Predict:
 
     text = content.decode() if trusted else clean_lightgbm(content, n_classes)
     booster = lightgbm.Booster(model_str=text)
-    return lambda X: booster.predict(X)
+    return booster.predict
 
 
 def _dump_catboost(estimator: Any) -> bytes:

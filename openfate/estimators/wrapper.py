@@ -33,6 +33,7 @@ from openfate.bank import (
     make_lightgbm,
     native_columns,
     number_columns,
+    rows_for,
 )
 from openfate.errors import InputError
 from openfate.estimators.estimator import (
@@ -64,9 +65,11 @@ from openfate.openworld import (
     hide_features,
     judge,
 )
-from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table
+from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table, read_table
 
 _DENSE_COLUMNS = 256  # of zeros and ones, up to which encoded text is no sparse matrix
+_LEAST_VALUES = 8  # that a column has; so many are not all in the tenth that is not trained on
+_HISTOGRAMS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 _SLOW_CELLS = 2_000_000  # of the training rows, above which a model is trained again less often
 
 
@@ -130,7 +133,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             encoded = encoder.encode(known)
             check_consistent_length(y, sample_weight)
             base = _encode_text(self._base(), known, encoder, self.prefit)
-            texts = _text_fields(base, known, encoder)
+            texts = _text_fields(base, known, encoder, self.prefit)
             rows = native_columns(known)
             if texts is not None:
                 rows = number_columns(known, list(known.columns), texts, encoded, encoder.field_of)
@@ -147,7 +150,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             self.estimator_ = fitted
             named = hasattr(self, "feature_names_in_") or texts is not None
             columns = list(known.columns) if named else []
-            numbers = [name for name in columns if known.columns[name].dtype.is_numeric()]
+            numbers = [name for name in columns if _is_number(known.columns[name])]
             model = Wrapped(fitted, columns, encoder.n_features, target.task, numbers, texts)
             self._set_bank(encoded, target, encoder, model, usage, known)
             self._training = kept_rows(known), encoded, y, sample_weight
@@ -306,7 +309,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             numbers = [
                 name
                 for name in columns
-                if all(t.columns[name].dtype.is_numeric() for t in tables if name in t.columns)
+                if all(_is_number(t.columns[name]) for t in tables if name in t.columns)
             ]
             if _is_pipeline(base):
                 rows, texts = _stack_frames(tables, columns), None
@@ -491,7 +494,27 @@ class _Fit:
         options = _weights(sample_weight, self.estimator)
         if self.categories and _package(self.estimator) == "lightgbm":
             options["categorical_feature"] = self.categories
-        return _clone(self.estimator).fit(rows, y, **options)
+        if isinstance(self.estimator, _HISTOGRAMS):
+            rows = _fill_empty(rows)
+        return _clone(self.estimator).fit(rows_for(self.estimator, rows), y, **options)
+
+
+def _fill_empty(rows: Any) -> Any:
+    """The rows, with zeros in columns of hardly a value.
+
+    WHY: scikit-learn's boosting fails where rows that it trains on, which may be some of these,
+    have no value in a column; its leaves are too large to learn from so few.
+    """
+    frame = nw.from_native(rows, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        missing = {name: c.null_count() for name, c in read_table(rows).columns.items()}
+        empty = [name for name, n in missing.items() if n and len(frame) - n < _LEAST_VALUES]
+        return frame.with_columns(*(nw.lit(0.0).alias(name) for name in empty)).to_native()
+    array = np.asarray(rows)
+    if array.dtype.kind != "f":
+        return rows
+    n_missing = np.isnan(array).sum(axis=0)
+    return np.where((n_missing > 0) & (len(array) - n_missing < _LEAST_VALUES), 0.0, array)
 
 
 def _clone(estimator: Any) -> Any:
@@ -525,7 +548,17 @@ def _is_pipeline(estimator: Any) -> bool:
 def _encode_text(estimator: Any, known: Table, encoder: Encoder, prefit: bool) -> Any:
     """A model that takes no text behind an encoder of its columns of text; else the model."""
     texts = [name for name, column in known.columns.items() if _is_text(column)]
-    if not texts or prefit or _reads_columns(estimator) or _is_tree(estimator):
+    if prefit or _reads_columns(estimator) or _is_tree(estimator):
+        return estimator
+    odd = [c for c in known.columns.values() if not _is_plain(c)]
+    inner = {"estimator", "estimators"} & set(estimator.get_params(deep=False))
+    if odd and (texts or (_package(estimator) == "sklearn" and not inner)):
+        raise InputError(
+            f"column {odd[0].name!r} holds values of type {odd[0].dtype}, which "
+            f"{type(estimator).__name__} does not take: exclude it, turn it into numbers, or wrap "
+            "a pipeline that reads it."
+        )
+    if not texts:
         return estimator
     if not isinstance(nw.from_native(known.native, pass_through=True), nw.DataFrame):
         raise InputError(
@@ -549,14 +582,37 @@ def _is_tree(estimator: Any) -> bool:
     return type(estimator).__module__.startswith(trees)
 
 
-def _text_fields(estimator: Any, known: Table, encoder: Encoder) -> dict[str, int] | None:
-    """Columns of text with their fields, of a model that must be given numbers for them."""
+def _text_fields(
+    estimator: Any, known: Table, encoder: Encoder, prefit: bool
+) -> dict[str, int] | None:
+    """Columns of text with their fields, of a model that must be given numbers.
+
+    None where it takes the rows as they came: trees take no dates, and LightGBM ends the process.
+    """
     if _reads_columns(estimator):
         return None
-    is_polars = isinstance(known.native, pl.DataFrame)
-    if not any(_is_text(c, polars=is_polars) for c in known.columns.values()):
+    columns = known.columns.values()
+    is_odd = _is_tree(estimator) and not prefit and not all(map(_is_plain, columns))
+    keeps = _takes_categories(estimator, known.native)
+    if not is_odd and not any(_is_text(c, polars=not keeps) for c in columns):
         return None
     return _number_texts([known], list(known.columns), encoder)
+
+
+def _takes_categories(estimator: Any, native: Any) -> bool:
+    """Whether a model takes pandas' categories as they are."""
+    frame = nw.from_native(native, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or not frame.implementation.is_pandas_like():
+        return False
+    return isinstance(estimator, _HISTOGRAMS) or _package(estimator) in ("lightgbm", "xgboost")
+
+
+def _is_plain(column: pl.Series) -> bool:
+    return _is_number(column) or _is_text(column)
+
+
+def _is_number(column: pl.Series) -> bool:
+    return column.dtype.is_numeric() or column.dtype == pl.Boolean
 
 
 def _is_text(column: pl.Series, *, polars: bool = True) -> bool:

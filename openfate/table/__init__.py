@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from openfate.table.frame import (
         Table,
         column_of,
+        moments_of,
         read_table,
         text_of,
         time_numbers,
@@ -86,6 +87,7 @@ __all__ = [
     "is_simple",
     "label_matrix",
     "mix_bits",
+    "moments_of",
     "names_rows",
     "new_in_row",
     "numbers_in",

@@ -303,9 +303,7 @@ def time_numbers(column: pl.Series, name: str) -> NDArray[Any]:
     """
     found = column
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
-        text = column.cast(pl.String).str.replace("T", " ", literal=True)
-        forms = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
-        found = times_of(text, pl.Datetime("us"), *forms)
+        found = moments_of(column.cast(pl.String))
         bad = found.is_null() & column.is_not_null()
         if bad.any():
             raise InputError(
@@ -325,6 +323,19 @@ def time_numbers(column: pl.Series, name: str) -> NDArray[Any]:
             "fill them."
         )
     return (found if found.dtype.is_float() else found.to_physical()).to_numpy()
+
+
+def moments_of(text: pl.Series) -> pl.Series:
+    """Dates and times in ISO form, null where a text is none.
+
+    Examples
+    --------
+    >>> moments_of(pl.Series(["2024-03-05T07:30", "soon"])).to_list()
+    [datetime.datetime(2024, 3, 5, 7, 30), None]
+    """
+    spaced = text.str.replace("T", " ", literal=True)
+    forms = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%d")
+    return times_of(spaced, pl.Datetime("us"), *forms)
 
 
 def times_of(text: pl.Series, dtype: pl.Datetime | pl.Date | pl.Time, *formats: str) -> pl.Series:

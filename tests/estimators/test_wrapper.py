@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 
 import numpy as np
@@ -556,3 +558,81 @@ def test_draws_of_a_probe_validate_on_rows_of_their_own():
     assert np.array_equal(folds[5], folds[0]) and np.array_equal(
         folds[0], split_rows(target, 0.2, 0)[1]
     )
+
+
+def odd_columns(n):
+    """A column of each kind that LightGBM or CatBoost failed at, or ended the process."""
+    start = datetime.datetime(2024, 1, 1)
+    return pl.DataFrame(
+        {
+            "number": np.linspace(-1, 1, n),
+            "moment": [start + datetime.timedelta(hours=at) for at in range(n)],
+            "price": [decimal.Decimal(at % 7) / 4 for at in range(n)],
+            "maybe": [(None, True, False)[at % 3] for at in range(n)],
+            "empty": pl.Series([None] * n),
+            "place": pl.Series([("east", "west")[at % 2] for at in range(n)], dtype=pl.Categorical),
+        }
+    )
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "catboost", "boosting"])
+@pytest.mark.parametrize("kind", ["polars", "pandas", "pyarrow"])
+@pytest.mark.parametrize("column", ["moment", "price", "maybe", "empty", "place", None])
+def test_trees_take_columns_of_every_kind_and_a_dict_is_a_row(name, kind, column):
+    rows = odd_columns(60)
+    rows = rows if column is None else rows.select("number", column)
+    convert = {"polars": pl.DataFrame.clone, "pandas": pl.DataFrame.to_pandas}
+    X = convert.get(kind, pl.DataFrame.to_arrow)(rows)
+    y = rows["number"].to_numpy() > 0
+    model = OpenWorldClassifier(clone(CLASSIFIERS[name]), pooling=POOLING).fit(X, y)
+    P = model.predict_proba(X)
+    requests = rows.with_columns(pl.selectors.categorical().cast(pl.String)).to_dicts()
+    one = [model.predict_proba(request)[0] for request in requests[:9]]
+    np.testing.assert_allclose(one, P[:9], atol=1e-12)
+    assert np.isfinite(model.predict_proba({"number": None})).all()
+    assert model.observe(X, y).bank_.retrained is not None
+
+
+def test_a_request_is_a_row_of_pandas_categories_in_lightgbm(tmp_path):
+    """LightGBM knows their places, and had no pandas to tell them by."""
+    train, y = shifting(200)
+    train = train[["a", "d"]].assign(d=pd.Categorical(train["d"]))
+    OpenWorldClassifier(LGBMClassifier(**LGBM), pooling=POOLING).fit(train, y).save(tmp_path / "m")
+    model = load(tmp_path / "m")
+    one = [model.predict_proba(row)[0] for row in train[:9].to_dict("records")]
+    np.testing.assert_allclose(one, model.predict_proba(train)[:9], atol=1e-12)
+    unknown, missing = (model.predict_proba({"a": 0.5, "d": d}) for d in ("moon", None))
+    assert np.array_equal(unknown, missing)
+
+
+def test_a_moment_is_the_same_in_every_unit_and_as_text():
+    """Nanoseconds of pandas were taken for microseconds: a thousand times later."""
+    rows = odd_columns(80).select("moment", pl.col("place").cast(pl.String))
+    model = OpenWorldClassifier(CLASSIFIERS["boosting"], pooling=POOLING)
+    model.fit(rows, [*[0] * 40, *[1] * 40])
+    P = model.predict_proba(rows)
+    assert P[0, 1] < 0.1 and P[-1, 1] > 0.9
+    for moment in (
+        *(pl.col("moment").cast(pl.Datetime(unit)) for unit in ("ms", "ns")),
+        pl.col("moment").dt.to_string("%Y-%m-%dT%H:%M"),
+    ):
+        assert np.array_equal(model.predict_proba(rows.with_columns(moment)), P)
+
+
+@pytest.mark.parametrize("n_values", [0, 1, 7])
+def test_boosting_is_trained_again_where_hardly_a_row_has_a_new_column(n_values):
+    """scikit-learn's fails where none of the rows that it draws has a value."""
+    (train, y), (later, y_later) = shifting(200), shifting(60, 1)
+    later["e"] = [*range(n_values), *[None] * (60 - n_values)]
+    boosting = HistGradientBoostingClassifier(max_iter=3, early_stopping=True)
+    clf = OpenWorldClassifier(boosting, pooling=POOLING).fit(train[["a"]], y)
+    clf.observe(later[["a", "e"]], y_later)
+    assert clf.bank_.retrained.columns == ["a", "e"]
+
+
+@pytest.mark.parametrize("model", [LGBMClassifier(**LGBM), LogisticRegression()])
+def test_a_column_that_a_model_cannot_take_is_named_with_a_remedy(rows, model):
+    lists = rows.assign(tags=[["a", "b"]] * len(rows))
+    with pytest.raises(InputError, match=r"'tags' holds values of type List.*: exclude it"):
+        OpenWorldClassifier(model, pooling=POOLING).fit(lists, classes(rows))
+    OpenWorldClassifier(model, pooling=POOLING, exclude=["tags"]).fit(lists, classes(rows))
