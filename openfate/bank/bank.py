@@ -1473,7 +1473,8 @@ def _scale_weights(weight: NDArray[np.float64] | None, n_rows: int) -> Floats:
     given = np.asarray(weight, np.float64)
     good = given.shape == (n_rows,) and np.isfinite(given).all() and bool((given > 0).all())
     if not good:
-        raise InputError(
-            f"sample_weight has the shape {given.shape}: give {n_rows} finite numbers above 0."
-        )
+        what = f"has the shape {given.shape}"
+        if given.shape == (n_rows,):
+            what = f"holds {given[~(np.isfinite(given) & (given > 0))][0]:g}"
+        raise InputError(f"sample_weight {what}: give {n_rows} finite numbers above 0.")
     return given / max(1.0, float(given.max(initial=0.0)))

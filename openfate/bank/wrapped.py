@@ -164,8 +164,9 @@ class Wrapped:
         """The columns as numbers or text, of a kind of frame that may not be that of `fit`."""
         changed = []
         for name, dtype in frame.schema.items():
-            if dtype == nw.Unknown:  # without a value
-                changed.append(nw.col(name).cast(nw.Float64 if name in self.numbers else nw.String))
+            is_number = name in self.numbers
+            if dtype == nw.Unknown or (is_number and dtype == nw.String):  # without a value, or "5"
+                changed.append(nw.col(name).cast(nw.Float64 if is_number else nw.String))
         frame = frame.with_columns(*changed) if changed else frame
         # LightGBM knows pandas' categories by their places.
         others = [name for name in self.columns if name not in self.numbers]

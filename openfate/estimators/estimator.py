@@ -197,10 +197,11 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _note_leans(self, frame: Any) -> None:
         """Let the bank know the columns without which predictions of training rows move far."""
-        rows, fields = nw.from_native(frame, eager_only=True), self.bank_.encoder.fields
+        fields = self.bank_.encoder.fields
         # WHY: an array's columns cannot be missing, and one of very many carries little.
         if not hasattr(self, "feature_names_in_") or not 1 < len(fields) <= _MOST_LEANS:
             return
+        rows = nw.from_native(frame, eager_only=True)
         some = rows[:: 1 + len(rows) // _LEAN_ROWS]
         before, predict = self._without_a_column(some)
         unit = 1.0

@@ -309,6 +309,15 @@ def test_a_bundle_in_memory_does_not_follow_what_is_observed_later(rows, y):
     assert all(np.array_equal(state[name], array) for name, array in before.items())
 
 
+@pytest.mark.parametrize("backbone", ["mlp", "deepfm"])
+def test_a_probe_that_has_nothing_to_hide_says_so(backbone):
+    """One column of one value, or of two and one draw: the fit failed with an IndexError."""
+    for cells, n_draws in ((["x"] * 60, 3), ([True, False] * 30, 1)):
+        clf = FATEClassifier(epochs=2, n_draws=n_draws, backbone=backbone, hidden_share=0.3)
+        clf.fit(pl.DataFrame({"a": cells}), [0, 1] * 30)
+        assert "too few features" in clf.bank_.meta["decision"]["reason"]
+
+
 def test_progress_callback_and_tensorboard_follow_the_epochs(rows, y, tmp_path, capsys):
     seen = []
     FATEClassifier(

@@ -590,6 +590,8 @@ def test_trees_take_columns_of_every_kind_and_a_dict_is_a_row(name, kind, column
     one = [model.predict_proba(request)[0] for request in requests[:9]]
     np.testing.assert_allclose(one, P[:9], atol=1e-12)
     assert np.isfinite(model.predict_proba({"number": None})).all()
+    text = {**requests[0], "number": str(requests[0]["number"])}  # as a form sends it
+    np.testing.assert_allclose(model.predict_proba(text), P[:1], atol=1e-12)
     assert model.observe(X, y).bank_.retrained is not None
 
 
@@ -636,3 +638,18 @@ def test_a_column_that_a_model_cannot_take_is_named_with_a_remedy(rows, model):
     with pytest.raises(InputError, match=r"'tags' holds values of type List.*: exclude it"):
         OpenWorldClassifier(model, pooling=POOLING).fit(lists, classes(rows))
     OpenWorldClassifier(model, pooling=POOLING, exclude=["tags"]).fit(lists, classes(rows))
+
+
+def test_text_in_an_array_is_taken_by_trees():
+    array = np.array([["east", 1.0], ["west", 2.0]] * 30, dtype=object)
+    model = OpenWorldClassifier(CLASSIFIERS["boosting"], pooling=POOLING).fit(array, [0, 1] * 30)
+    assert model.predict_proba(array)[:2].argmax(axis=1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("weight", "what"), [([1, 0], "holds 0"), ([1, np.nan], "holds nan"), ([1], "has the shape")]
+)
+def test_a_weight_of_a_label_that_cannot_be_is_told(rows, weight, what):
+    model = OpenWorldClassifier(LGBMClassifier(**LGBM), pooling=POOLING).fit(rows, classes(rows))
+    with pytest.raises(InputError, match=f"sample_weight {what}.*: give 2 finite numbers above 0"):
+        model.observe(rows[:2], [0, 1], sample_weight=weight)
