@@ -879,7 +879,7 @@ def _train(
         settings = replace(settings, untrained="leave")
     options |= {"sample_weight": rows.weight, "validation": spared, "field_of": field_of}
     options["is_knot"] = is_knot
-    joined = join_members(models) if models else None
+    joined = join_members(models)
     if on_drawn is not None:
         on_drawn()
     trained = models if joined is None else [joined]
@@ -1014,7 +1014,7 @@ def _train_without(
             torch.manual_seed(seed + 1000 * number)
             models.append(make_model(p, n_features, rows.target.n_outputs, field_of))
             start_sums(models[-1], X, lines)
-    joined = join_members(models) if models else None
+    joined = join_members(models)
     if on_drawn is not None:
         on_drawn()
     if joined is not None:

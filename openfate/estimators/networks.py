@@ -190,9 +190,10 @@ def fold_linear(model: FATE) -> None:
 
 
 def join_members(models: Sequence[FATE]) -> FATE | None:
-    """Plain networks as one model that is trained at once; None where they cannot be."""
+    """Plain networks as one model that is trained at once; None where there are none that can."""
     nets = [model.backbone for model in models]
-    if any(model.extrapolator is not None for model in models) or not all(map(Members.takes, nets)):
+    is_plain = all(model.extrapolator is None for model in models)
+    if not nets or not is_plain or not all(map(Members.takes, nets)):
         return None
     return _with_embeddings(Members(cast("list[MLP]", nets)), torch.cat([m.W for m in models], 1))
 

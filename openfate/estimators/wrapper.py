@@ -70,7 +70,8 @@ from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table, read
 _DENSE_COLUMNS = 256  # of zeros and ones, up to which encoded text is no sparse matrix
 _LEAST_VALUES = 8  # that a column has; so many are not all in the tenth that is not trained on
 _HISTOGRAMS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
-_SLOW_CELLS = 2_000_000  # of the training rows, above which a model is trained again less often
+# Of the training rows, above which a model is trained again less often; a class is a tree a round.
+_SLOW_CELLS, _MANY_CLASSES = 2_000_000, 32
 
 
 class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[misc]
@@ -292,7 +293,8 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
             first = np.arange(n_rows)
             shown = None if weight is None else weight[first]
             parts = [*bank.kept, (_take_rows(table, first), labels[first], shown)]
-            slow = encoded.nnz > _SLOW_CELLS
+            n_trees = len(bank.classes) if bank.task != "regression" else 1  # a round
+            slow = encoded.nnz > _SLOW_CELLS or n_trees > _MANY_CLASSES
             if not is_due(mixture.n_labels + n_rows, slow=slow):
                 return None
             tables = [known, *(part[0] for part in parts)]
