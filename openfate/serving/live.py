@@ -363,6 +363,8 @@ class LiveBank:
         self.trusted = trusted
         self.trainings, self.untrained = 0, cast("str | None", None)
         self._read_training, self._trainers = train, dict[str, Any]()
+        self._trainers_lock = threading.Lock()
+        self._trainer: Any = None  # of the bank that serves: others may come and go meanwhile
         self._lacking: dict[str, str] = {}  # bundles whose rows of `fit` are not at hand, and why
         digest, content = self._pack(Path(bundle))
         self.log = open_log(state)  # of the committer
@@ -396,7 +398,7 @@ class LiveBank:
     def _start(self, state: str, digest: str, content: bytes, replay: bool) -> None:
         """Take over the state, or begin one."""
         if not self.log.blobs("bundle"):
-            self.log.put_blob("bundle", digest, 0, content)
+            self.log.begin(digest, content)
         current = self._current_bundle(*self._rewritten(self.log.head()))
         if digest != current:
             if not replay:
@@ -560,12 +562,12 @@ class LiveBank:
                     self._rebuild()
                     break
                 bank = self.bank.copy()  # WHY: an entry counts whole or not at all
-                refused = self._apply(bank, entry, self.worth, self.bundle)
+                refused = self._apply(bank, entry, self.worth, self._trainer)
                 self.bank = bank
                 self._settle(entry, refused)
             self._maintain()
 
-    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth, bundle: str) -> dict[int, str]:
+    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth, trainer: Any) -> dict[int, str]:
         def watch(
             bank: FeatureBank, table: Table, y: NDArray[Any], served: Sequence[Any]
         ) -> Callable[[], None]:
@@ -582,7 +584,7 @@ class LiveBank:
 
             return note
 
-        return apply_entry(bank, entry, self._reader, watch, self._retraining(bundle))
+        return apply_entry(bank, entry, self._reader, watch, self._retraining(trainer))
 
     def _settle(self, entry: Entry, refused: dict[int, str]) -> None:
         """Tell those who wait for an entry that the bank has learned from it."""
@@ -611,9 +613,9 @@ class LiveBank:
             for told in entry.operations:
                 if told["kind"] == "bundle" and not any(entry.position in r for r in void):
                     return str(told["digest"])
-        if self._reader.first:  # compacted: the snapshots know
-            for name in reversed(self._reader.blobs("snapshot")):
-                if (found := self._reader.get_blob("snapshot", name)) is not None:
+        if first := self._reader.first:  # compacted: the snapshots know
+            for name, at in reversed(self._reader.blobs("snapshot").items()):
+                if at >= first and (found := self._reader.get_blob("snapshot", name)) is not None:
                     with zipfile.ZipFile(io.BytesIO(found)) as archive:
                         return str(json.loads(archive.read("live.extra"))["bundle"])
         bundles = self._reader.blobs("bundle")
@@ -625,7 +627,7 @@ class LiveBank:
         head = log.head()
         rewriting, void = self._rewritten(head)
         digest = self._current_bundle(rewriting, void)
-        self._find_trainer(digest)
+        trainer = self._find_trainer(digest)
         bank, position, worth = self._base(rewriting, void, digest)
         last = Entry(head, 0.0, ())
         refused: dict[int, str] = {}
@@ -633,8 +635,11 @@ class LiveBank:
         for last in log.stream(max(position, log.first), head):
             n_refused, refused = n_refused + len(refused), {}
             if not any(last.position in taken_back for taken_back in void):
-                refused = self._apply(bank, last, worth, digest)
-        self.bank, self.worth, self.bundle = bank, worth, digest
+                refused = self._apply(bank, last, worth, trainer)
+        self.bank, self.worth, self.bundle, self._trainer = bank, worth, digest, trainer
+        if trainer is not None:
+            with self._trainers_lock:
+                self._trainers = {**self._trainers, digest: trainer}
         self.replays += 1
         self.refused = n_refused
         self._settle(last, refused)
@@ -674,10 +679,11 @@ class LiveBank:
             if told["kind"] in ("revise", "forget")
             or (told["kind"] in REWRITES and not any(entry.position in r for r in void))
         ]
+        least = self._reader.first  # a crash may have left older ones, which stand for nothing
         return {
             name: at
             for name, at in self._reader.blobs("snapshot").items()
-            if not any(position > at >= first for position, first in changed)
+            if at >= least and not any(position > at >= first for position, first in changed)
         }
 
     # ---- training again ------------------------------------------------------------------------
@@ -695,22 +701,35 @@ class LiveBank:
             return digest
         trainer = from_bank(bank).remind(*self._read_training(bank))
         name = f"{digest}-{trainer.training_hash[:16]}"
-        before = [other for other in self._trainers if other not in (name, self.bundle)][-1:]
-        kept = {n: self._trainers[n] for n in (*before, self.bundle) if n in self._trainers}
-        self._trainers = {**kept, name: trainer}  # of the one before too: a roll back leads there
+        with self._trainers_lock:
+            before = [other for other in self._trainers if other not in (name, self.bundle)][-1:]
+            kept = {n: self._trainers[n] for n in (*before, self.bundle) if n in self._trainers}
+            self._trainers = {**kept, name: trainer}  # of the one before too: to roll back
         return name
 
-    def _find_trainer(self, bundle: str) -> None:
-        """Have the rows of `fit` of a bundle at hand that another process brought, or refuse."""
+    def _find_trainer(self, bundle: str) -> Any:
+        """What has the rows of `fit` of a bundle, which another process may have brought.
+
+        Returns
+        -------
+            None for a bundle whose model is not trained again.
+
+        Raises
+        ------
+        DataFileError
+            Where they are not at hand.
+        """
         digest, _, rows = bundle.partition("-")
-        if not rows or bundle in self._trainers:
-            return
+        if not rows:
+            return None
+        if (trainer := self._trainers.get(bundle)) is not None:
+            return trainer
         if bundle not in self._lacking:
             why = "no rows are given"
             try:
                 if self._read_training is not None:
                     if self._name(digest, self._first_bank(bundle)) == bundle:
-                        return
+                        return self._trainers[bundle]
                     why = "other rows are given"
             except (OpenFATEError, OSError) as error:
                 why = str(error)
@@ -734,9 +753,8 @@ class LiveBank:
                 status=409,
             )
 
-    def _retraining(self, bundle: str) -> Retraining | None:
+    def _retraining(self, trainer: Any) -> Retraining | None:
         """What trains the model again; a training that fails is none."""
-        trainer = self._trainers.get(bundle)
         if trainer is None:
             return None
 
@@ -785,7 +803,10 @@ class LiveBank:
         old = self.log.moment(self.log.clock() - self.keep_s)
         floor = max((at for at in holding.values() if at <= old), default=self.log.first)
         self.log.compact(floor)
-        kept = {*list(holding)[:3], *(name for name, at in holding.items() if at == floor)}
+        first = self.log.first
+        # WHY the first, though a new bundle may not use it: a rollback leads back to it.
+        kept = {name for name, at in self.log.blobs("snapshot").items() if at == first}
+        kept |= {*list(holding)[:3]}
         for name in self.log.blobs("snapshot"):
             if name not in kept:
                 self.log.drop_blob("snapshot", name)

@@ -348,6 +348,37 @@ def test_rows_are_kept_for_a_stated_time(bundle, state):
         assert_same(again.bank, before)
 
 
+def test_a_label_outlives_its_row_and_a_rollback_its_bundle(bundle, state, tmp_path):
+    """A label may come days after its row.  Where only the row was old enough to be dropped, every
+    replay ended in "entry 1 is missing", at the next start too; and a rollback to before a new
+    bundle lost what had been dropped: the snapshot that stood for it was gone."""
+    rows, bought = shop(400, 7)
+    FATEClassifier(epochs=5).fit(rows, bought).save(tmp_path / "newer")
+    row, days = {"page": "new1", "age": 30.0}, [0.0]
+    with LiveBank(bundle, state, keep_days=1, snapshot_entries=1) as live:
+        live.log.clock = lambda: time.time() + 86_400 * days[0]
+        for position, day in enumerate((0.0, 0.9, 1.5), 1):
+            days[0] = day
+            if position == 2:
+                submit(live, "label", ids=["r1"], labels=[1])
+            else:
+                observe(live, [row], [f"r{position}"])
+            wait_for(lambda at=position: at in live.log.blobs("snapshot").values())
+            wait_for(lambda: not live._snapshot_thread.is_alive())
+        assert live.log.first == 1
+        before, fresh = live.bank, FeatureBank.load(tmp_path / "newer")
+        assert live.take_bundle(tmp_path / "newer").applied.result(30) is None
+        fresh.observe(row, [1], seen=True)
+        fresh.observe(row)
+        assert_same(live.bank, fresh)
+        wait_for(lambda: 4 in live.log.blobs("snapshot").values())
+        wait_for(lambda: not live._snapshot_thread.is_alive())
+        submit(live, "rollback", to=3)
+        assert_same(live.bank, before)
+    with LiveBank(bundle, state) as again:
+        assert_same(again.bank, before)
+
+
 def test_too_much_that_waits_is_refused(bundle, tmp_path):
     live = LiveBank(bundle, str(tmp_path), most_waiting=3, commit_s=0.3)
     with pytest.raises(BusyError, match="wait"):

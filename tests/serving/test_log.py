@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 
 import pytest
 
@@ -38,6 +39,21 @@ def test_two_writers_take_turns(state):
         assert one.read() == two.read()
         assert one.head() == two.head() == 6
         assert isinstance(two.append([observe("r0", x=9)])[0], RefusedError)
+
+
+def test_of_two_that_begin_at_once_one_does(state):
+    """Two services of one new state, one with the rows of fit and one without, both went on."""
+    with open_log(state) as one, open_log(state) as two:
+        threads = [
+            threading.Thread(target=log.begin, args=(name, b"of " + name.encode()))
+            for log, name in ((one, "a"), (two, "b"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(one.blobs("bundle")) == 1
+        assert one.blobs("bundle") == two.blobs("bundle")
 
 
 def test_a_key_counts_once(state):
