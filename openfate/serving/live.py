@@ -52,6 +52,7 @@ _DAY = 86_400.0
 _LISTENING_POLL_S = 1.0  # how often to look all the same where other processes tell what they wrote
 # Errors that another replay would not have: the entry is tried again, whole.
 _OF_THE_MACHINE = (MemoryError, OSError, LogUnavailableError)
+_ERRORS = (Exception, pl.exceptions.PanicException)  # polars' panic is no Exception
 
 
 class BusyError(OpenFATEError):
@@ -162,13 +163,13 @@ def apply_entry(
                 learn(batch, has_labels, seen)
             except _OF_THE_MACHINE:
                 raise
-            except Exception:
+            except _ERRORS:
                 for alone in _by_operation(batch):
                     try:
                         learn(alone, has_labels, seen)
                     except _OF_THE_MACHINE:
                         raise
-                    except Exception as error:
+                    except _ERRORS as error:
                         refused[alone[0].operation] = str(error)
     for note in noted:
         note()
@@ -309,9 +310,9 @@ class LiveBank:
         Of the last entry that the bank has learned from.
     worth
         What labels said of it.
-    trouble, unwritten
-        Why the log cannot be followed, and why what was told last could not be written; None where
-        all is well.
+    trouble, unwritten, unkept
+        Why the log cannot be followed, why what was told last could not be written, and why no
+        snapshot of it could be; None where all is well.
     trainings, untrained
         How often this process has trained the model again, and why it failed at last; its
         predecessor is used on then.
@@ -358,6 +359,8 @@ class LiveBank:
         train: Callable[[FeatureBank], tuple[Any, Any]] | None = None,
         trusted: bool = False,
     ) -> None:
+        if not keep_days >= 0:
+            raise InputError(f"keep_days={keep_days}: give how many days rows are kept, 0 or more.")
         self.keep_s, self.commit_s, self.poll_s = keep_days * _DAY, commit_s, poll_s
         self.most_waiting, self.snapshot_entries = most_waiting, snapshot_entries
         self.trusted = trusted
@@ -373,17 +376,18 @@ class LiveBank:
         self.refused = 0  # operations that were durable and could not be learned from
         self.trouble: str | None = None  # why the log cannot be followed now
         self.unwritten: str | None = None  # why the last operations could not be written
+        self.unkept: str | None = None  # why there is no newer snapshot
         self.replays = 0
         self._tickets: dict[tuple[int, int], Future[str | None]] = {}
         self._tickets_lock = threading.Lock()
         self._refusals: dict[tuple[int, int], str] = {}  # the last of them
         self.position = 0
-        self._stopping = threading.Event()
+        self._stopping, self._is_closing = threading.Event(), False
         self._wake = threading.Event()
         self._queue: queue.Queue[tuple[Operation, Ticket] | None] = queue.Queue(most_waiting)
         self._snapshot_at, self._snapshot_thread = 0, threading.Thread()
         try:
-            self._start(state, digest, content, replay)
+            self._start(digest, content, replay)
         except BaseException:
             self._let_go()
             raise
@@ -395,14 +399,14 @@ class LiveBank:
         for thread in self._threads:
             thread.start()
 
-    def _start(self, state: str, digest: str, content: bytes, replay: bool) -> None:
+    def _start(self, digest: str, content: bytes, replay: bool) -> None:
         """Take over the state, or begin one."""
         if not self.log.blobs("bundle"):
             self.log.begin(digest, content)
         current = self._current_bundle(*self._rewritten(self.log.head()))
         if digest != current:
             if not replay:
-                raise DataFileError(f"{state}: {_tell_apart(current, digest)}")
+                raise DataFileError(f"{self.log}: {_tell_apart(current, digest)}")
             self._keep_bundle(digest, content)
             self.log.append([{"kind": "bundle", "digest": digest, "from": 0}])
         elif self.log.get_blob("bundle", digest) is None:  # damaged, and here it is again
@@ -426,6 +430,7 @@ class LiveBank:
         """Write what waits, learn from it, leave a snapshot, and let go of the log."""
         if self._stopping.is_set():
             return
+        self._is_closing = True
         self._queue.put(None)
         self._threads[0].join()
         self._stopping.set()
@@ -455,8 +460,10 @@ class LiveBank:
         Raises
         ------
         BusyError
-            Where too much waits already.
+            Where too much waits already, or it was closed.
         """
+        if self._is_closing:
+            raise BusyError("this process is being stopped.")
         ticket: Ticket = Ticket(Future(), Future())
         if operation["kind"] == "rollback":
             self._check_rollback(operation["to"])
@@ -473,6 +480,11 @@ class LiveBank:
         digest, content = self._pack(Path(folder))
         self._keep_bundle(digest, content)
         return self.submit({"kind": "bundle", "digest": digest, "from": 0})
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has rows of `fit` to train the model again on."""
+        return self._read_training is not None
 
     @property
     def lag(self) -> int:
@@ -547,10 +559,10 @@ class LiveBank:
             try:
                 self._catch_up()
                 self.trouble = None
-            except LogUnavailableError as error:
+            except OpenFATEError as error:
                 self.trouble = str(error)
                 self._stopping.wait(self.poll_s)
-            except Exception as error:  # WHY: predictions go on, and /health tells
+            except _ERRORS as error:  # WHY: predictions go on, and /health tells
                 self.trouble = repr(error)
                 self._stopping.wait(self.poll_s)
 
@@ -691,7 +703,8 @@ class LiveBank:
     def _pack(self, folder: Path) -> tuple[str, bytes]:
         """A bundle's name in the state, and its files as one piece; refuses what cannot serve."""
         digest, content = pack(folder)
-        bank = FeatureBank.load(folder, trusted=self.trusted)
+        # WHY from these bytes: they are kept, and somebody may be writing to the folder.
+        bank, _ = unpack(content, trusted=self.trusted)
         _check_servable(bank)
         return self._name(digest, bank), content
 
@@ -736,7 +749,7 @@ class LiveBank:
             self._lacking[bundle] = why  # WHY: to read them again at every look takes all the time
         raise DataFileError(
             f"the model of this state is trained again on the rows that bundle {digest[:12]} was "
-            f"fitted on ({self._lacking[bundle]}); start again with those (--train)."
+            f"fitted on ({self._lacking[bundle].rstrip('.')}); start again with those (--train)."
         )
 
     def _check_rollback(self, to: int) -> None:
@@ -769,7 +782,7 @@ class LiveBank:
                     model = train(n_rows, encoder)
                 except _OF_THE_MACHINE:
                     raise
-                except Exception as error:  # WHY: labels are learned from all the same
+                except _ERRORS as error:  # WHY: labels are learned from all the same
                     self.untrained = repr(error)
                     return None
                 if model is not None:
@@ -787,8 +800,17 @@ class LiveBank:
         if due and not self._snapshot_thread.is_alive():
             self._snapshot_at = self.position
             told = (self.bank.copy(), self.bundle, self.position, self.worth.to_json())
-            self._snapshot_thread = threading.Thread(target=self._keep_snapshot, args=told)
+            self._snapshot_thread = threading.Thread(target=self._try_snapshot, args=told)
             self._snapshot_thread.start()
+
+    def _try_snapshot(
+        self, bank: FeatureBank, bundle: str, position: int, worth: dict[str, Any]
+    ) -> None:
+        try:
+            self._keep_snapshot(bank, bundle, position, worth)
+            self.unkept = None
+        except _ERRORS as error:  # WHY: the log has all of it; the next one is tried again
+            self.unkept = f"no snapshot could be kept: {error}"
 
     def _keep_snapshot(
         self, bank: FeatureBank, bundle: str, position: int, worth: dict[str, Any]

@@ -162,8 +162,9 @@ def open_log(url: str, *, clock: Callable[[], float] | None = None, verify: bool
     """
     if url.startswith(("postgresql://", "postgres://")):
         return Log(_Postgres(url), clock=clock, verify=verify)
-    if "://" in url:
-        raise InputError(f"state {url!r} is unknown: give a folder or postgresql://...")
+    kind, is_url, _ = url.partition("://")  # the rest may hold a password
+    if is_url or not url.removeprefix("sqlite:"):
+        raise InputError(f"state {kind + is_url!r} is unknown: give a folder or postgresql://...")
     return Log(_Sqlite(Path(url.removeprefix("sqlite:"))), clock=clock, verify=verify)
 
 
@@ -185,6 +186,9 @@ class Log:
         self.damage = Damage()
         if verify:
             self._verify()
+
+    def __str__(self) -> str:
+        return str(self._store)  # no password
 
     def __enter__(self) -> Log:
         return self
@@ -1005,7 +1009,10 @@ class _Sqlite:
         return self.folder / f"{kind}-{name}.bin"
 
     def put_blob(self, kind: str, name: str, position: int, content: bytes) -> None:
-        write_whole(self._path(kind, name), _blob_head(name, position) + content)
+        try:
+            write_whole(self._path(kind, name), _blob_head(name, position) + content)
+        except (DataFileError, OSError) as error:
+            raise LogUnavailableError(str(error)) from None
 
     def get_blob(self, kind: str, name: str) -> bytes | None:
         path = self._path(kind, name)

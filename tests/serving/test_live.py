@@ -387,6 +387,13 @@ def test_too_much_that_waits_is_refused(bundle, tmp_path):
     live.close()
 
 
+def test_who_comes_when_it_is_closed_is_told(bundle, tmp_path):
+    with LiveBank(bundle, str(tmp_path / "state")) as live:
+        pass
+    with pytest.raises(BusyError, match="being stopped"):
+        observe(live, [{"page": "a"}])  # it waited for ever
+
+
 def test_what_cannot_be_learned_is_told_and_left_out_of_every_replay(bundle, tmp_path):
     with LiveBank(bundle, str(tmp_path), commit_s=0.1) as live:
         tickets = [
