@@ -685,6 +685,10 @@ class Log:
             self.damage.found.append(str(error))
             self._salvage()
             position = self.head()
+            first = self.first
+        if first and not any(map(self._is_whole, self.blobs("snapshot"))):
+            self.damage.found.append(f"{self._store}: entries 1 to {first} have no snapshot left")
+            self.damage.lost += list(range(1, first + 1))
         acknowledged = self._store.acknowledged()
         if acknowledged is None:
             what = "the note of the last entry is not what was written: later ones may be gone"
@@ -714,8 +718,8 @@ class Log:
             kept = [good[n] for n in range(start + 1, end + 1)]
             n_lost = sum(_take_rows_in(entry, start, good.get) for entry in kept)
             if n_lost:
-                what = f"{n_lost} labels are left out: their rows are gone"
-                self.damage.found.append(f"{self._store}: {what}.")
+                what = "labels that are left out, because their rows are gone"
+                self.damage.found.append(f"{self._store}: {what}: {n_lost}.")
             for entry in kept:
                 self._write(entry.position, entry.at, entry.operations)
                 for told in entry.operations:
@@ -1063,7 +1067,10 @@ class _Postgres:
             raise DataFileError(f"{error} Start the database, or give another --state.") from None
 
     def __str__(self) -> str:
-        told = self._psycopg.conninfo.conninfo_to_dict(self._url)
+        try:
+            told = self._psycopg.conninfo.conninfo_to_dict(self._url)
+        except self._psycopg.Error:
+            return "postgresql://..."
         return f"postgresql://{told.get('host', '')}/{told.get('dbname', '')}"
 
     def _connect(self) -> None:
@@ -1079,7 +1086,7 @@ class _Postgres:
             raise self._unavailable(error) from None
 
     def _unavailable(self, error: Exception) -> LogUnavailableError:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).replace(self._url, str(self)).split())  # no password
         return LogUnavailableError(f"{self}: cannot be used now ({text}).")
 
     def execute(
