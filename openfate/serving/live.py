@@ -36,6 +36,7 @@ from openfate.serving.log import (
     REWRITES,
     Entry,
     Log,
+    LogDamagedError,
     LogUnavailableError,
     Operation,
     Receipt,
@@ -635,6 +636,21 @@ class LiveBank:
 
     def _rebuild(self) -> None:
         """Replay the log, from the newest snapshot that holds or from the bundle, and swap."""
+        while True:
+            first = self._reader.first
+            try:
+                swap = self._replay(first)
+            except LogDamagedError:
+                if self._reader.first == first:
+                    raise
+            else:
+                if self._reader.first == first:
+                    swap()
+                    return
+            # WHY again: what was dropped meanwhile is not in the snapshot that it began with.
+
+    def _replay(self, first: int) -> Callable[[], None]:
+        """The same where the log begins at a position; what swaps."""
         log = self._reader
         head = log.head()
         rewriting, void = self._rewritten(head)
@@ -644,17 +660,21 @@ class LiveBank:
         last = Entry(head, 0.0, ())
         refused: dict[int, str] = {}
         n_refused = 0
-        for last in log.stream(max(position, log.first), head):
+        for last in log.stream(max(position, first), head):
             n_refused, refused = n_refused + len(refused), {}
             if not any(last.position in taken_back for taken_back in void):
                 refused = self._apply(bank, last, worth, trainer)
-        self.bank, self.worth, self.bundle, self._trainer = bank, worth, digest, trainer
-        if trainer is not None:
-            with self._trainers_lock:
-                self._trainers = {**self._trainers, digest: trainer}
-        self.replays += 1
-        self.refused = n_refused
-        self._settle(last, refused)
+
+        def swap() -> None:
+            self.bank, self.worth, self.bundle, self._trainer = bank, worth, digest, trainer
+            if trainer is not None:
+                with self._trainers_lock:
+                    self._trainers = {**self._trainers, digest: trainer}
+            self.replays += 1
+            self.refused = n_refused
+            self._settle(last, refused)
+
+        return swap
 
     def _base(
         self, rewriting: Sequence[Entry], void: Sequence[range], digest: str
@@ -821,17 +841,20 @@ class LiveBank:
             bank.save(Path(folder) / "bank")
             _, content = pack(Path(folder) / "bank", live=told, **pack_rows(bank.kept))
         self.log.put_blob("snapshot", f"{position:015}", position, content)
-        holding = self._holding(*self._rewritten(self._reader.head()))
-        old = self.log.moment(self.log.clock() - self.keep_s)
-        floor = max((at for at in holding.values() if at <= old), default=self.log.first)
-        self.log.compact(floor)
-        first = self.log.first
-        # WHY the first, though a new bundle may not use it: a rollback leads back to it.
-        kept = {name for name, at in self.log.blobs("snapshot").items() if at == first}
-        kept |= {*list(holding)[:3]}
-        for name in self.log.blobs("snapshot"):
-            if name not in kept:
-                self.log.drop_blob("snapshot", name)
+        # WHY alone: what is rewritten meanwhile may need the entries, or not hold the snapshot.
+        with self.log.alone():
+            holding = self._holding(*self._rewritten(self._reader.head()))
+            old = self.log.moment(self.log.clock() - self.keep_s)
+            floor = max((at for at in holding.values() if at <= old), default=self.log.first)
+            self.log.compact(floor)
+        with self.log.alone():  # WHY again: a transaction that fails brings no file back
+            holding = self._holding(*self._rewritten(self._reader.head()))
+            first, found = self.log.first, self.log.blobs("snapshot")
+            # WHY the first, though a new bundle may not use it: a rollback leads back to it.
+            kept = {*list(holding)[:3], *(name for name, at in found.items() if at == first)}
+            for name in found:
+                if name not in kept:
+                    self.log.drop_blob("snapshot", name)
 
 
 def _tell_apart(current: str, given: str) -> str:

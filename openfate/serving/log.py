@@ -577,7 +577,7 @@ class Log:
 
     def begin(self, digest: str, content: bytes) -> None:
         """Keep the first bundle, where there is none: of processes that begin at once, one does."""
-        with self._lock, self._store.writing():
+        with self.alone():
             if not self.blobs("bundle"):
                 self.put_blob("bundle", digest, 0, content)
 
@@ -618,20 +618,25 @@ class Log:
         with self._lock:
             self._store.drop_blob(kind, name)
 
-    def compact(self, until: int) -> None:
-        """Drop the entries up to a position, for which a snapshot stands from now on."""
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let nobody else write, in whichever process: what is done within is done at once."""
         with self._lock, self._store.writing():
-            if until <= self.first:
-                return
-            for at in self._labelled_later(until):
-                entry = self._entry(at)
-                _take_rows_in(entry, until, self._entry)
-                self._replace(entry)
-            for table in ("log", "keys", "rows"):
-                self._store.execute(
-                    f"DELETE FROM openfate_{table} WHERE position <= ?", (until,), False
-                )
-            self._store.execute("UPDATE openfate_head SET first = ?", (until,), False)
+            yield
+
+    def compact(self, until: int) -> None:
+        """Drop the entries up to a position, for which a snapshot stands; within `alone`."""
+        if until <= self.first:
+            return
+        for at in self._labelled_later(until):
+            entry = self._entry(at)
+            _take_rows_in(entry, until, self._entry)
+            self._replace(entry)
+        for table in ("log", "keys", "rows"):
+            self._store.execute(
+                f"DELETE FROM openfate_{table} WHERE position <= ?", (until,), False
+            )
+        self._store.execute("UPDATE openfate_head SET first = ?", (until,), False)
 
     def _labelled_later(self, until: int) -> list[int]:
         """Entries behind a position that label rows up to there; some may label none."""

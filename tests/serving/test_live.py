@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from openfate import FATEClassifier, FeatureBank
 from openfate.errors import DataFileError, InputError
-from openfate.serving import BusyError, LiveBank, RefusedError
+from openfate.serving import BusyError, LiveBank, RefusedError, open_log
 from serving.conftest import shop
 
 
@@ -377,6 +377,50 @@ def test_a_label_outlives_its_row_and_a_rollback_its_bundle(bundle, state, tmp_p
         assert_same(live.bank, before)
     with LiveBank(bundle, state) as again:
         assert_same(again.bank, before)
+
+
+def test_a_replay_begins_again_where_its_beginning_is_dropped(bundle, state, monkeypatch):
+    """It went on behind what a snapshot stood for by then, which it had not begun with."""
+    with LiveBank(bundle, state, keep_days=0) as live:
+        for name in ("r1", "r2"):
+            observe(live, [{"page": "new1", "age": 30.0}], [name])
+        base, bank, worth = live._base, live.bank.copy(), live.worth.to_json()
+
+        def dropped(*told):
+            begun = base(*told)
+            monkeypatch.undo()
+            live._keep_snapshot(bank, live.bundle, 2, worth)
+            return begun
+
+        monkeypatch.setattr(live, "_base", dropped)
+        live._rebuild()
+        assert live.log.first == 2
+        assert live.bank.n_rows == 402
+
+
+def test_rows_forgotten_while_a_snapshot_is_kept_take_no_others_with_them(
+    bundle, state, monkeypatch
+):
+    """Entries were dropped for a snapshot that the forgotten row had just made none."""
+    with LiveBank(bundle, state, keep_days=0) as live, open_log(state) as other:
+        for name in ("r1", "r2"):
+            observe(live, [{"page": "new1", "age": 30.0}], [name])
+        told = [{"kind": "forget", "ids": ["r1"]}]
+        forgets = threading.Thread(target=other.append, args=(told,), kwargs={"patience_s": 30})
+        moment = live.log.moment
+
+        def between(at):
+            forgets.start()
+            forgets.join(0.5)
+            return moment(at)
+
+        monkeypatch.setattr(live.log, "moment", between)
+        live._keep_snapshot(live.bank.copy(), live.bundle, 2, live.worth.to_json())
+        forgets.join()
+        monkeypatch.undo()
+        n_forgotten = other.head() - 2  # none where the snapshot stood for it already
+        wait_for(lambda: live.position == other.head())
+        assert live.bank.n_rows == 402 - n_forgotten
 
 
 def test_too_much_that_waits_is_refused(bundle, tmp_path):
