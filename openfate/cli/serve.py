@@ -78,6 +78,8 @@ def serve(
         raise InputError("--target: it is of training rows; give them with --train.")
     if not 0 <= port < 65_536:
         raise InputError(f"--port {port}: choose one from 0 to 65535.")
+    if new_features < 0:
+        raise InputError(f"--new-features {new_features}: give 0 or more.")
     if tokens is None and not _is_local(host):
         raise InputError(f"--host {host}: others can reach it; give --tokens, or 127.0.0.1.")
     # WHY: they are worded for who calls Python.  What clients leave out or bring is told by answers

@@ -391,7 +391,8 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
                 f"the rows have no column {missing[0]!r}, which the model was fitted on: give the "
                 "rows of fit."
             )
-        table, labels = table.select(columns), bank.read_labels(y, table.n_rows)
+        labels = bank.read_labels(y, table.n_rows)
+        table = _numbers_read(table.select(columns), bank.encoder.schema)
         training, rows = self._remember_rows(table, labels, sample_weight)
         if rows.X.n_rows != bank.meta["n_rows"]:
             raise InputError(
@@ -431,6 +432,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         -------
             Its arguments `retrain` and `keep`; none where the rows of `fit` are not at hand.
         """
+        table = _numbers_read(table, bank.encoder.schema)
         retrain = self._retrain_with(bank, table, labels, weight)
         if retrain is None or not table.columns:  # rows without a cell have nothing to train on
             return {}
@@ -659,6 +661,25 @@ def _hash_exactly(rows: LabelledRows, table: Table, told: str) -> str:
     if rows.weight is not None:
         digest.update(np.ascontiguousarray(rows.weight).tobytes())
     return digest.hexdigest()
+
+
+def _numbers_read(table: Table, schema: Schema) -> Table:
+    """The rows, with numbers that came as text as the numbers that the encoder reads in them.
+
+    WHY: a model that is trained again would take a column that is text anywhere for one of words.
+    """
+    read = {
+        field.name: table.columns[field.name].cast(pl.Float64, strict=False)
+        for field in schema
+        if field.kind == "numeric"
+        and field.name in table.columns
+        and table.columns[field.name].dtype == pl.String
+    }
+    if not read:
+        return table
+    frame = table.native
+    frame = frame.with_columns(**read) if isinstance(frame, pl.DataFrame) else frame
+    return Table(table.n_rows, {**table.columns, **read}, frame)
 
 
 def kept_rows(table: Table) -> Table:

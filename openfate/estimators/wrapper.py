@@ -22,7 +22,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import check_consistent_length, get_tags
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils.validation import _check_sample_weight, has_fit_parameter
 
 from openfate.bank import (
     FeatureBank,
@@ -268,7 +268,10 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         if bank.task == "regression":  # as `fit` standardised them
             target = join_numbers([labels])
         encoded = bank.encoder.encode(table).below(bank.n_observed)
-        weight = None if sample_weight is None else np.asarray(sample_weight, np.float64)
+        weight = sample_weight
+        if weight is not None:
+            like = np.empty((table.n_rows, 1))
+            weight = _check_sample_weight(weight, like, dtype=np.float64, ensure_non_negative=True)
         training = kept_rows(table), encoded, target.original, weight
         return training, LabelledRows(encoded, target, weight)
 
@@ -636,7 +639,8 @@ def _number_texts(
 
 def _stack_frames(tables: Sequence[Table], columns: Sequence[str]) -> Any:
     """Frames one below the other, with all columns; None where that cannot be: arrays, kinds."""
-    frames = [nw.from_native(t.native, eager_only=True, pass_through=True) for t in tables]
+    natives = [_as_first(t.native, tables[0].native) for t in tables]
+    frames = [nw.from_native(native, eager_only=True, pass_through=True) for native in natives]
     if not all(isinstance(f, nw.DataFrame) for f in frames):
         return None
     if len({f.implementation for f in frames}) > 1:
@@ -653,6 +657,22 @@ def _stack_frames(tables: Sequence[Table], columns: Sequence[str]) -> Any:
         mixed = [nw.col(n).cast(nw.Float64) for n in numbers if n in f.columns]
         chosen.append(shown.with_columns(*mixed))
     return nw.concat(chosen, how="diagonal").select(*columns).to_native()
+
+
+def _as_first(frame: Any, first: Any) -> Any:
+    """A frame of polars whose numbers and texts are of the kinds that the first one has.
+
+    WHY: one row with a text for a number would be the last that the model is trained on.
+    """
+    if not (isinstance(frame, pl.DataFrame) and isinstance(first, pl.DataFrame)):
+        return frame
+    kinds = {}
+    for name, found in frame.schema.items():
+        wanted = first.schema.get(name, found)
+        if wanted.is_numeric() != found.is_numeric() and not found.is_nested():
+            kinds[name] = pl.Float64 if wanted.is_numeric() else wanted
+    cast = [pl.col(name).cast(kind, strict=False) for name, kind in kinds.items()]
+    return frame.with_columns(cast)
 
 
 def _lists(tables: Sequence[Table]) -> set[str]:

@@ -278,7 +278,10 @@ class Service:
         try:
             ticket = await asyncio.to_thread(self.live.take_bundle, told["path"])
         except (InputError, DataFileError) as error:
-            refuse(str(error)[:300], "path", "give the folder of a bundle on this machine")
+            remedy = "give the folder of a bundle on this machine"
+            if self.live.trains:
+                remedy += ", and put its rows in the place of --train first"
+            refuse(str(error)[:300], "path", remedy)
         return await self._settle(ticket)
 
     async def _submit(self, request: Request, operation: Operation) -> Response:
@@ -379,7 +382,7 @@ class Service:
     async def health(self, request: Request) -> Response:
         """Whether the process works, and what is wrong with its log."""
         live = self.live
-        trouble = live.trouble or live.unwritten
+        trouble = live.trouble or live.unwritten or live.unkept
         damage = asdict(live.log.damage)
         damage["lost"] = len(damage["lost"])
         return JSONResponse(
@@ -402,7 +405,9 @@ class Service:
         """
         live = self.live
         is_ready = live.trouble is None and live.lag < live.most_waiting
-        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+        if not is_ready:
+            return JSONResponse({"ready": False}, 503, {"retry-after": "1"})
+        return JSONResponse({"ready": True})
 
     async def show_metrics(self, request: Request) -> Response:
         """Everything that is counted, in Prometheus' text format."""
@@ -573,7 +578,7 @@ def guarded(service: Service, path: str, scope: str | None, endpoint: Endpoint) 
             response = await endpoint(request)
         except RefusedError as error:
             response = _error(error.status, error.message, error.field, error.remedy)
-        except (BusyError, LogUnavailableError) as error:
+        except (BusyError, LogUnavailableError, OSError) as error:
             response = _error(503, str(error), "service", "try again, with the same keys and ids")
         except (InputError, OpenFATEError) as error:
             response = _error(422, str(error), "rows", "correct it as the message says")

@@ -36,6 +36,7 @@ from openfate.serving.log import (
     REWRITES,
     Entry,
     Log,
+    LogDamagedError,
     LogUnavailableError,
     Operation,
     Receipt,
@@ -52,6 +53,7 @@ _DAY = 86_400.0
 _LISTENING_POLL_S = 1.0  # how often to look all the same where other processes tell what they wrote
 # Errors that another replay would not have: the entry is tried again, whole.
 _OF_THE_MACHINE = (MemoryError, OSError, LogUnavailableError)
+_ERRORS = (Exception, pl.exceptions.PanicException)  # polars' panic is no Exception
 
 
 class BusyError(OpenFATEError):
@@ -162,13 +164,13 @@ def apply_entry(
                 learn(batch, has_labels, seen)
             except _OF_THE_MACHINE:
                 raise
-            except Exception:
+            except _ERRORS:
                 for alone in _by_operation(batch):
                     try:
                         learn(alone, has_labels, seen)
                     except _OF_THE_MACHINE:
                         raise
-                    except Exception as error:
+                    except _ERRORS as error:
                         refused[alone[0].operation] = str(error)
     for note in noted:
         note()
@@ -309,9 +311,9 @@ class LiveBank:
         Of the last entry that the bank has learned from.
     worth
         What labels said of it.
-    trouble, unwritten
-        Why the log cannot be followed, and why what was told last could not be written; None where
-        all is well.
+    trouble, unwritten, unkept
+        Why the log cannot be followed, why what was told last could not be written, and why no
+        snapshot of it could be; None where all is well.
     trainings, untrained
         How often this process has trained the model again, and why it failed at last; its
         predecessor is used on then.
@@ -358,11 +360,15 @@ class LiveBank:
         train: Callable[[FeatureBank], tuple[Any, Any]] | None = None,
         trusted: bool = False,
     ) -> None:
+        if not keep_days >= 0:
+            raise InputError(f"keep_days={keep_days}: give how many days rows are kept, 0 or more.")
         self.keep_s, self.commit_s, self.poll_s = keep_days * _DAY, commit_s, poll_s
         self.most_waiting, self.snapshot_entries = most_waiting, snapshot_entries
         self.trusted = trusted
         self.trainings, self.untrained = 0, cast("str | None", None)
         self._read_training, self._trainers = train, dict[str, Any]()
+        self._trainers_lock = threading.Lock()
+        self._trainer: Any = None  # of the bank that serves: others may come and go meanwhile
         self._lacking: dict[str, str] = {}  # bundles whose rows of `fit` are not at hand, and why
         digest, content = self._pack(Path(bundle))
         self.log = open_log(state)  # of the committer
@@ -371,17 +377,18 @@ class LiveBank:
         self.refused = 0  # operations that were durable and could not be learned from
         self.trouble: str | None = None  # why the log cannot be followed now
         self.unwritten: str | None = None  # why the last operations could not be written
+        self.unkept: str | None = None  # why there is no newer snapshot
         self.replays = 0
         self._tickets: dict[tuple[int, int], Future[str | None]] = {}
         self._tickets_lock = threading.Lock()
         self._refusals: dict[tuple[int, int], str] = {}  # the last of them
         self.position = 0
-        self._stopping = threading.Event()
+        self._stopping, self._is_closing = threading.Event(), False
         self._wake = threading.Event()
         self._queue: queue.Queue[tuple[Operation, Ticket] | None] = queue.Queue(most_waiting)
         self._snapshot_at, self._snapshot_thread = 0, threading.Thread()
         try:
-            self._start(state, digest, content, replay)
+            self._start(digest, content, replay)
         except BaseException:
             self._let_go()
             raise
@@ -393,14 +400,14 @@ class LiveBank:
         for thread in self._threads:
             thread.start()
 
-    def _start(self, state: str, digest: str, content: bytes, replay: bool) -> None:
+    def _start(self, digest: str, content: bytes, replay: bool) -> None:
         """Take over the state, or begin one."""
         if not self.log.blobs("bundle"):
-            self.log.put_blob("bundle", digest, 0, content)
+            self.log.begin(digest, content)
         current = self._current_bundle(*self._rewritten(self.log.head()))
         if digest != current:
             if not replay:
-                raise DataFileError(f"{state}: {_tell_apart(current, digest)}")
+                raise DataFileError(f"{self.log}: {_tell_apart(current, digest)}")
             self._keep_bundle(digest, content)
             self.log.append([{"kind": "bundle", "digest": digest, "from": 0}])
         elif self.log.get_blob("bundle", digest) is None:  # damaged, and here it is again
@@ -424,6 +431,7 @@ class LiveBank:
         """Write what waits, learn from it, leave a snapshot, and let go of the log."""
         if self._stopping.is_set():
             return
+        self._is_closing = True
         self._queue.put(None)
         self._threads[0].join()
         self._stopping.set()
@@ -453,8 +461,10 @@ class LiveBank:
         Raises
         ------
         BusyError
-            Where too much waits already.
+            Where too much waits already, or it was closed.
         """
+        if self._is_closing:
+            raise BusyError("this process is being stopped.")
         ticket: Ticket = Ticket(Future(), Future())
         if operation["kind"] == "rollback":
             self._check_rollback(operation["to"])
@@ -471,6 +481,11 @@ class LiveBank:
         digest, content = self._pack(Path(folder))
         self._keep_bundle(digest, content)
         return self.submit({"kind": "bundle", "digest": digest, "from": 0})
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has rows of `fit` to train the model again on."""
+        return self._read_training is not None
 
     @property
     def lag(self) -> int:
@@ -545,10 +560,10 @@ class LiveBank:
             try:
                 self._catch_up()
                 self.trouble = None
-            except LogUnavailableError as error:
+            except OpenFATEError as error:
                 self.trouble = str(error)
                 self._stopping.wait(self.poll_s)
-            except Exception as error:  # WHY: predictions go on, and /health tells
+            except _ERRORS as error:  # WHY: predictions go on, and /health tells
                 self.trouble = repr(error)
                 self._stopping.wait(self.poll_s)
 
@@ -560,12 +575,12 @@ class LiveBank:
                     self._rebuild()
                     break
                 bank = self.bank.copy()  # WHY: an entry counts whole or not at all
-                refused = self._apply(bank, entry, self.worth, self.bundle)
+                refused = self._apply(bank, entry, self.worth, self._trainer)
                 self.bank = bank
                 self._settle(entry, refused)
             self._maintain()
 
-    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth, bundle: str) -> dict[int, str]:
+    def _apply(self, bank: FeatureBank, entry: Entry, worth: Worth, trainer: Any) -> dict[int, str]:
         def watch(
             bank: FeatureBank, table: Table, y: NDArray[Any], served: Sequence[Any]
         ) -> Callable[[], None]:
@@ -582,7 +597,7 @@ class LiveBank:
 
             return note
 
-        return apply_entry(bank, entry, self._reader, watch, self._retraining(bundle))
+        return apply_entry(bank, entry, self._reader, watch, self._retraining(trainer))
 
     def _settle(self, entry: Entry, refused: dict[int, str]) -> None:
         """Tell those who wait for an entry that the bank has learned from it."""
@@ -611,9 +626,9 @@ class LiveBank:
             for told in entry.operations:
                 if told["kind"] == "bundle" and not any(entry.position in r for r in void):
                     return str(told["digest"])
-        if self._reader.first:  # compacted: the snapshots know
-            for name in reversed(self._reader.blobs("snapshot")):
-                if (found := self._reader.get_blob("snapshot", name)) is not None:
+        if first := self._reader.first:  # compacted: the snapshots know
+            for name, at in reversed(self._reader.blobs("snapshot").items()):
+                if at >= first and (found := self._reader.get_blob("snapshot", name)) is not None:
                     with zipfile.ZipFile(io.BytesIO(found)) as archive:
                         return str(json.loads(archive.read("live.extra"))["bundle"])
         bundles = self._reader.blobs("bundle")
@@ -621,23 +636,45 @@ class LiveBank:
 
     def _rebuild(self) -> None:
         """Replay the log, from the newest snapshot that holds or from the bundle, and swap."""
+        while True:
+            first = self._reader.first
+            try:
+                swap = self._replay(first)
+            except LogDamagedError:
+                if self._reader.first == first:
+                    raise
+            else:
+                if self._reader.first == first:
+                    swap()
+                    return
+            # WHY again: what was dropped meanwhile is not in the snapshot that it began with.
+
+    def _replay(self, first: int) -> Callable[[], None]:
+        """The same where the log begins at a position; what swaps."""
         log = self._reader
         head = log.head()
         rewriting, void = self._rewritten(head)
         digest = self._current_bundle(rewriting, void)
-        self._find_trainer(digest)
+        trainer = self._find_trainer(digest)
         bank, position, worth = self._base(rewriting, void, digest)
         last = Entry(head, 0.0, ())
         refused: dict[int, str] = {}
         n_refused = 0
-        for last in log.stream(max(position, log.first), head):
+        for last in log.stream(max(position, first), head):
             n_refused, refused = n_refused + len(refused), {}
             if not any(last.position in taken_back for taken_back in void):
-                refused = self._apply(bank, last, worth, digest)
-        self.bank, self.worth, self.bundle = bank, worth, digest
-        self.replays += 1
-        self.refused = n_refused
-        self._settle(last, refused)
+                refused = self._apply(bank, last, worth, trainer)
+
+        def swap() -> None:
+            self.bank, self.worth, self.bundle, self._trainer = bank, worth, digest, trainer
+            if trainer is not None:
+                with self._trainers_lock:
+                    self._trainers = {**self._trainers, digest: trainer}
+            self.replays += 1
+            self.refused = n_refused
+            self._settle(last, refused)
+
+        return swap
 
     def _base(
         self, rewriting: Sequence[Entry], void: Sequence[range], digest: str
@@ -674,10 +711,11 @@ class LiveBank:
             if told["kind"] in ("revise", "forget")
             or (told["kind"] in REWRITES and not any(entry.position in r for r in void))
         ]
+        least = self._reader.first  # a crash may have left older ones, which stand for nothing
         return {
             name: at
             for name, at in self._reader.blobs("snapshot").items()
-            if not any(position > at >= first for position, first in changed)
+            if at >= least and not any(position > at >= first for position, first in changed)
         }
 
     # ---- training again ------------------------------------------------------------------------
@@ -685,7 +723,8 @@ class LiveBank:
     def _pack(self, folder: Path) -> tuple[str, bytes]:
         """A bundle's name in the state, and its files as one piece; refuses what cannot serve."""
         digest, content = pack(folder)
-        bank = FeatureBank.load(folder, trusted=self.trusted)
+        # WHY from these bytes: they are kept, and somebody may be writing to the folder.
+        bank, _ = unpack(content, trusted=self.trusted)
         _check_servable(bank)
         return self._name(digest, bank), content
 
@@ -695,29 +734,42 @@ class LiveBank:
             return digest
         trainer = from_bank(bank).remind(*self._read_training(bank))
         name = f"{digest}-{trainer.training_hash[:16]}"
-        before = [other for other in self._trainers if other not in (name, self.bundle)][-1:]
-        kept = {n: self._trainers[n] for n in (*before, self.bundle) if n in self._trainers}
-        self._trainers = {**kept, name: trainer}  # of the one before too: a roll back leads there
+        with self._trainers_lock:
+            before = [other for other in self._trainers if other not in (name, self.bundle)][-1:]
+            kept = {n: self._trainers[n] for n in (*before, self.bundle) if n in self._trainers}
+            self._trainers = {**kept, name: trainer}  # of the one before too: to roll back
         return name
 
-    def _find_trainer(self, bundle: str) -> None:
-        """Have the rows of `fit` of a bundle at hand that another process brought, or refuse."""
+    def _find_trainer(self, bundle: str) -> Any:
+        """What has the rows of `fit` of a bundle, which another process may have brought.
+
+        Returns
+        -------
+            None for a bundle whose model is not trained again.
+
+        Raises
+        ------
+        DataFileError
+            Where they are not at hand.
+        """
         digest, _, rows = bundle.partition("-")
-        if not rows or bundle in self._trainers:
-            return
+        if not rows:
+            return None
+        if (trainer := self._trainers.get(bundle)) is not None:
+            return trainer
         if bundle not in self._lacking:
             why = "no rows are given"
             try:
                 if self._read_training is not None:
                     if self._name(digest, self._first_bank(bundle)) == bundle:
-                        return
+                        return self._trainers[bundle]
                     why = "other rows are given"
             except (OpenFATEError, OSError) as error:
                 why = str(error)
             self._lacking[bundle] = why  # WHY: to read them again at every look takes all the time
         raise DataFileError(
             f"the model of this state is trained again on the rows that bundle {digest[:12]} was "
-            f"fitted on ({self._lacking[bundle]}); start again with those (--train)."
+            f"fitted on ({self._lacking[bundle].rstrip('.')}); start again with those (--train)."
         )
 
     def _check_rollback(self, to: int) -> None:
@@ -734,9 +786,8 @@ class LiveBank:
                 status=409,
             )
 
-    def _retraining(self, bundle: str) -> Retraining | None:
+    def _retraining(self, trainer: Any) -> Retraining | None:
         """What trains the model again; a training that fails is none."""
-        trainer = self._trainers.get(bundle)
         if trainer is None:
             return None
 
@@ -751,7 +802,7 @@ class LiveBank:
                     model = train(n_rows, encoder)
                 except _OF_THE_MACHINE:
                     raise
-                except Exception as error:  # WHY: labels are learned from all the same
+                except _ERRORS as error:  # WHY: labels are learned from all the same
                     self.untrained = repr(error)
                     return None
                 if model is not None:
@@ -769,8 +820,17 @@ class LiveBank:
         if due and not self._snapshot_thread.is_alive():
             self._snapshot_at = self.position
             told = (self.bank.copy(), self.bundle, self.position, self.worth.to_json())
-            self._snapshot_thread = threading.Thread(target=self._keep_snapshot, args=told)
+            self._snapshot_thread = threading.Thread(target=self._try_snapshot, args=told)
             self._snapshot_thread.start()
+
+    def _try_snapshot(
+        self, bank: FeatureBank, bundle: str, position: int, worth: dict[str, Any]
+    ) -> None:
+        try:
+            self._keep_snapshot(bank, bundle, position, worth)
+            self.unkept = None
+        except _ERRORS as error:  # WHY: the log has all of it; the next one is tried again
+            self.unkept = f"no snapshot could be kept: {error}"
 
     def _keep_snapshot(
         self, bank: FeatureBank, bundle: str, position: int, worth: dict[str, Any]
@@ -781,14 +841,20 @@ class LiveBank:
             bank.save(Path(folder) / "bank")
             _, content = pack(Path(folder) / "bank", live=told, **pack_rows(bank.kept))
         self.log.put_blob("snapshot", f"{position:015}", position, content)
-        holding = self._holding(*self._rewritten(self._reader.head()))
-        old = self.log.moment(self.log.clock() - self.keep_s)
-        floor = max((at for at in holding.values() if at <= old), default=self.log.first)
-        self.log.compact(floor)
-        kept = {*list(holding)[:3], *(name for name, at in holding.items() if at == floor)}
-        for name in self.log.blobs("snapshot"):
-            if name not in kept:
-                self.log.drop_blob("snapshot", name)
+        # WHY alone: what is rewritten meanwhile may need the entries, or not hold the snapshot.
+        with self.log.alone():
+            holding = self._holding(*self._rewritten(self._reader.head()))
+            old = self.log.moment(self.log.clock() - self.keep_s)
+            floor = max((at for at in holding.values() if at <= old), default=self.log.first)
+            self.log.compact(floor)
+        with self.log.alone():  # WHY again: a transaction that fails brings no file back
+            holding = self._holding(*self._rewritten(self._reader.head()))
+            first, found = self.log.first, self.log.blobs("snapshot")
+            # WHY the first, though a new bundle may not use it: a rollback leads back to it.
+            kept = {*list(holding)[:3], *(name for name, at in found.items() if at == first)}
+            for name in found:
+                if name not in kept:
+                    self.log.drop_blob("snapshot", name)
 
 
 def _tell_apart(current: str, given: str) -> str:

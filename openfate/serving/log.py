@@ -12,7 +12,8 @@ Operations are dicts for JSON, told apart by "kind":
 
     observe     rows, ids           rows that teach what is new; a row may have an id
     labelled    rows, ids, labels   rows that came with their labels
-    label       places, labels      labels of rows that are in the log: [position, operation, row]
+    label       places, labels      labels of rows that are in the log: [position, operation, row];
+                                    of a row whose entry was dropped since: {"row", "served"}
     revise, forget                  the log itself was rewritten from "from" on: replay it
     rollback    to                  what lies between "to" and here does not count
     bundle      digest              from here on the state is that of another bundle
@@ -161,8 +162,9 @@ def open_log(url: str, *, clock: Callable[[], float] | None = None, verify: bool
     """
     if url.startswith(("postgresql://", "postgres://")):
         return Log(_Postgres(url), clock=clock, verify=verify)
-    if "://" in url:
-        raise InputError(f"state {url!r} is unknown: give a folder or postgresql://...")
+    kind, is_url, _ = url.partition("://")  # the rest may hold a password
+    if is_url or not url.removeprefix("sqlite:"):
+        raise InputError(f"state {kind + is_url!r} is unknown: give a folder or postgresql://...")
     return Log(_Sqlite(Path(url.removeprefix("sqlite:"))), clock=clock, verify=verify)
 
 
@@ -184,6 +186,9 @@ class Log:
         self.damage = Damage()
         if verify:
             self._verify()
+
+    def __str__(self) -> str:
+        return str(self._store)  # no password
 
     def __enter__(self) -> Log:
         return self
@@ -274,9 +279,7 @@ class Log:
             raise LogDamagedError(f"{self._store}: entry {position} is not what was written.")
         return entry
 
-    def rows_at(
-        self, places: Sequence[Sequence[int] | None]
-    ) -> list[tuple[dict[str, Any] | None, Any]]:
+    def rows_at(self, places: Sequence[Any]) -> list[tuple[dict[str, Any] | None, Any]]:
         """Cells of rows of the log, and what was served for them; None for those forgotten."""
         entries: dict[int, Entry] = {}
         found: list[tuple[dict[str, Any] | None, Any]] = []
@@ -284,12 +287,13 @@ class Log:
             if place is None:
                 found.append((None, None))
                 continue
+            if isinstance(place, dict):
+                found.append((place["row"], place["served"]))
+                continue
             position, operation, row = place
             if position not in entries:
                 entries[position] = self._entry(position)
-            told = entries[position].operations[operation]
-            served = told.get("served")
-            found.append((told["rows"][row], None if served is None else served[row]))
+            found.append(_row_at(entries[position], operation, row))
         return found
 
     def _entry(self, position: int) -> Entry:
@@ -562,10 +566,20 @@ class Log:
             column = entry.operations[place[1]].get(name)
             if column is not None:
                 column[place[2]] = cell
+        self._replace(entry)
+
+    def _replace(self, entry: Entry) -> None:
+        """Write an entry that is in the log anew."""
         self._store.execute("DELETE FROM openfate_log WHERE position = ?", (entry.position,), False)
         self._write(entry.position, entry.at, entry.operations)
 
     # ---- snapshots and bundles -----------------------------------------------------------------
+
+    def begin(self, digest: str, content: bytes) -> None:
+        """Keep the first bundle, where there is none: of processes that begin at once, one does."""
+        with self.alone():
+            if not self.blobs("bundle"):
+                self.put_blob("bundle", digest, 0, content)
 
     def put_blob(self, kind: BlobKind, name: str, position: int, content: bytes) -> None:
         """Keep a snapshot or a bundle, whole or not at all, with its checksum."""
@@ -604,16 +618,41 @@ class Log:
         with self._lock:
             self._store.drop_blob(kind, name)
 
-    def compact(self, until: int) -> None:
-        """Drop the entries up to a position, for which a snapshot stands from now on."""
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let nobody else write, in whichever process: what is done within is done at once."""
         with self._lock, self._store.writing():
-            if until <= self.first:
-                return
-            for table in ("log", "keys", "rows"):
-                self._store.execute(
-                    f"DELETE FROM openfate_{table} WHERE position <= ?", (until,), False
-                )
-            self._store.execute("UPDATE openfate_head SET first = ?", (until,), False)
+            yield
+
+    def compact(self, until: int) -> None:
+        """Drop the entries up to a position, for which a snapshot stands; within `alone`."""
+        if until <= self.first:
+            return
+        for at in self._labelled_later(until):
+            entry = self._entry(at)
+            _take_rows_in(entry, until, self._entry)
+            self._replace(entry)
+        for table in ("log", "keys", "rows"):
+            self._store.execute(
+                f"DELETE FROM openfate_{table} WHERE position <= ?", (until,), False
+            )
+        self._store.execute("UPDATE openfate_head SET first = ?", (until,), False)
+
+    def _labelled_later(self, until: int) -> list[int]:
+        """Entries behind a position that label rows up to there; some may label none."""
+        found = self._store.execute(
+            "SELECT DISTINCT label_position FROM openfate_rows "
+            "WHERE position <= ? AND label_position > ?",
+            (until, until),
+        )
+        places = {int(at) for (at,) in found}
+        # WHY: a rollback to before a rollback makes count again what no table knows of now.
+        for taken_back in voided(self.rewriting(self.head())):
+            last = taken_back.stop - 1
+            places |= {
+                entry.position for entry in self.stream(max(taken_back.start - 1, until), last)
+            }
+        return sorted(places)
 
     # ---- news of other processes ---------------------------------------------------------------
 
@@ -651,6 +690,10 @@ class Log:
             self.damage.found.append(str(error))
             self._salvage()
             position = self.head()
+            first = self.first
+        if first and not any(map(self._is_whole, self.blobs("snapshot"))):
+            self.damage.found.append(f"{self._store}: entries 1 to {first} have no snapshot left")
+            self.damage.lost += list(range(1, first + 1))
         acknowledged = self._store.acknowledged()
         if acknowledged is None:
             what = "the note of the last entry is not what was written: later ones may be gone"
@@ -678,6 +721,10 @@ class Log:
                 "UPDATE openfate_head SET position = ?, first = ?, at = ?", (end, start, at), False
             )
             kept = [good[n] for n in range(start + 1, end + 1)]
+            n_lost = sum(_take_rows_in(entry, start, good.get) for entry in kept)
+            if n_lost:
+                what = "labels that are left out, because their rows are gone"
+                self.damage.found.append(f"{self._store}: {what}: {n_lost}.")
             for entry in kept:
                 self._write(entry.position, entry.at, entry.operations)
                 for told in entry.operations:
@@ -711,13 +758,38 @@ class Log:
                         label = (*here, at) if is_labelled else (None, None, None)
                         rows[name], by_place[*here, at] = (*here, at, *label), name
                 for at, place in enumerate(told.get("places", ())):
-                    name = None if place is None else by_place.get(tuple(place))
+                    name = by_place.get(tuple(place)) if isinstance(place, list) else None
                     if name in rows:
                         rows[name] = (*rows[name][:3], *here, at)
         for name, row in rows.items():
             self._store.execute(
                 "INSERT INTO openfate_rows VALUES (?, ?, ?, ?, ?, ?, ?)", (name, *row), False
             )
+
+
+def _row_at(entry: Entry, operation: int, row: int) -> tuple[dict[str, Any] | None, Any]:
+    """Cells of a row of an entry, and what was served for them; None for one forgotten."""
+    told = entry.operations[operation]
+    served = told.get("served")
+    return told["rows"][row], None if served is None else served[row]
+
+
+def _take_rows_in(entry: Entry, until: int, entry_of: Callable[[int], Entry | None]) -> int:
+    """Let an entry hold the rows of its labels that are in entries up to a position.
+
+    Returns
+    -------
+        How many of these are gone.
+    """
+    n_gone = 0
+    for told in entry.operations:
+        for at, place in enumerate(told.get("places") or ()):
+            if isinstance(place, list) and place[0] <= until:
+                whence = entry_of(place[0])
+                row, served = (None, None) if whence is None else _row_at(whence, *place[1:])
+                told["places"][at] = None if row is None else {"row": row, "served": served}
+                n_gone += whence is None
+    return n_gone
 
 
 def _run(good: dict[int, Entry], start: int) -> int:
@@ -946,7 +1018,10 @@ class _Sqlite:
         return self.folder / f"{kind}-{name}.bin"
 
     def put_blob(self, kind: str, name: str, position: int, content: bytes) -> None:
-        write_whole(self._path(kind, name), _blob_head(name, position) + content)
+        try:
+            write_whole(self._path(kind, name), _blob_head(name, position) + content)
+        except (DataFileError, OSError) as error:
+            raise LogUnavailableError(str(error)) from None
 
     def get_blob(self, kind: str, name: str) -> bytes | None:
         path = self._path(kind, name)
@@ -997,7 +1072,10 @@ class _Postgres:
             raise DataFileError(f"{error} Start the database, or give another --state.") from None
 
     def __str__(self) -> str:
-        told = self._psycopg.conninfo.conninfo_to_dict(self._url)
+        try:
+            told = self._psycopg.conninfo.conninfo_to_dict(self._url)
+        except self._psycopg.Error:
+            return "postgresql://..."
         return f"postgresql://{told.get('host', '')}/{told.get('dbname', '')}"
 
     def _connect(self) -> None:
@@ -1013,7 +1091,7 @@ class _Postgres:
             raise self._unavailable(error) from None
 
     def _unavailable(self, error: Exception) -> LogUnavailableError:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).replace(self._url, str(self)).split())  # no password
         return LogUnavailableError(f"{self}: cannot be used now ({text}).")
 
     def execute(

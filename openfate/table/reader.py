@@ -388,7 +388,7 @@ def find_paths(path: Paths, any_suffix: bool = False) -> list[Path]:
     at = Path(path)
     if not at.exists():
         matched = sorted(map(Path, glob.glob(str(path), recursive=True)))
-        if not matched:
+        if not any(each.exists() for each in matched):  # a link to nowhere matches itself
             raise DataFileError(f"{path}: there is no such file; check the path.")
         return find_paths(matched, any_suffix)
     if not at.is_dir():

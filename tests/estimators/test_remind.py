@@ -182,6 +182,31 @@ def test_weights_are_those_of_fit(tmp_path):
     assert hashes[0] == hashes[2] != hashes[1]
 
 
+@pytest.mark.parametrize("weights", [[1.0], [np.nan] * 200, [-1.0] * 200, np.ones((200, 2))])
+@pytest.mark.parametrize("model", [BOOSTING, QUIET], ids=["wrapped", "fate"])
+def test_weights_that_are_none_are_refused(model, weights, tmp_path):
+    """A wrapped model took them, and each training failed."""
+    again = saved(model, tmp_path)
+    with pytest.raises(ValueError, match=r"sample_weight|Sample weights"):
+        again.remind(TRAIN, Y, weights)
+    assert again.training_hash is None
+
+
+@pytest.mark.parametrize("name", ["boosting", "pipeline", "fate"])
+def test_numbers_that_come_as_text_are_numbers(name, tmp_path):
+    """One row of a client that sends texts made words of a column: of all its rows, for good."""
+    rows = {"number": LATER, "text": LATER.with_columns(pl.col("age", "visits").cast(pl.String))}
+    found = {}
+    for kind, later in rows.items():
+        (tmp_path / kind).mkdir()
+        again = saved(MODELS[name], tmp_path / kind).remind(TRAIN, Y)
+        again.observe(LATER[:70], Y_LATER[:70]).observe(later[70:], Y_LATER[70:])
+        found[kind] = again.bank_.run(LATER, "state").retrained
+    np.testing.assert_allclose(found["text"], found["number"], atol=1e-12)
+    texts = TRAIN.with_columns(pl.col("age").cast(pl.String))
+    assert again.remind(texts, Y).training_hash == again.remind(TRAIN, Y).training_hash
+
+
 def test_arrays_are_known_by_place(tmp_path):
     array = TRAIN.select("age", "visits").fill_null(0.0).to_numpy()
     again = saved(BOOSTING, tmp_path, array).remind(array, Y)

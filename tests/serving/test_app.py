@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import resource
 from contextlib import contextmanager
 
 import numpy as np
@@ -14,10 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openfate import FeatureBank
-from openfate.serving import LiveBank
+from openfate.serving import LiveBank, LogUnavailableError
 from openfate.serving.app import ARROW, Service, make_app
 from openfate.serving.limits import Clients, Limits
 from serving.conftest import shop
+from serving.test_live import wait_for
 
 
 class Client:
@@ -317,7 +319,6 @@ def test_tokens_open_what_they_are_for(serve):
 def test_a_log_that_cannot_be_written_is_told_and_comes_back(serve, monkeypatch):
     call = serve()
     call("POST", "/observe", {"row": ROW})
-    from openfate.serving import LogUnavailableError
 
     def full(*_, **__):
         raise LogUnavailableError("the disk is full")
@@ -331,6 +332,28 @@ def test_a_log_that_cannot_be_written_is_told_and_comes_back(serve, monkeypatch)
         assert call("GET", "/ready")[0] == 200  # predictions go on
         assert call("POST", "/predict", {"row": ROW})[0] == 200
     assert call("POST", "/observe", {"row": ROW})[1]["position"] == 2
+
+
+def test_a_full_disk_takes_no_bundle_and_no_snapshot_until_there_is_room(serve, bundle):
+    """The bundle was said to be none; the snapshot's thread died with a traceback."""
+    call = serve()
+    live, (soft, hard) = call.live, resource.getrlimit(resource.RLIMIT_FSIZE)
+    call("POST", "/observe", {"row": ROW})
+    live.snapshot_entries = 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        assert call("POST", "/bundle", {"path": str(bundle)})[0] == 503
+        with pytest.raises(LogUnavailableError, match="cannot be written"):
+            live._keep_bundle("another", bytes(2000))
+        live._maintain()
+        live._snapshot_thread.join()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    health = call("GET", "/health")[1]
+    assert health["status"] == "degraded"
+    assert "no snapshot could be kept" in health["trouble"]
+    assert call("POST", "/observe", {"row": ROW})[1]["applied"]
+    wait_for(lambda: call("GET", "/health")[1]["status"] == "ok")
 
 
 def test_the_page_needs_nothing_from_elsewhere(serve):

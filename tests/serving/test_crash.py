@@ -291,6 +291,10 @@ def test_two_services_one_killed_and_the_database_restarted_under_them(bundle, c
         (("BUNDLE", "--port", "99999"), "choose one from 0"),
         (("BUNDLE", "--state", "mysql://x"), "is unknown"),
         (("BUNDLE", "--state", "/proc/nothing"), "cannot be written"),
+        (("BUNDLE", "--state", ""), "is unknown"),
+        (("BUNDLE", "--keep-days", "nan"), "give how many days"),
+        (("BUNDLE", "--keep-days", "-1"), "give how many days"),
+        (("BUNDLE", "--new-features", "-1"), "give 0 or more"),
         (("nowhere",), "nowhere"),
     ],
 )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from openfate import FATEClassifier, FeatureBank
 from openfate.errors import DataFileError, InputError
-from openfate.serving import BusyError, LiveBank, RefusedError
+from openfate.serving import BusyError, LiveBank, RefusedError, open_log
 from serving.conftest import shop
 
 
@@ -348,12 +348,94 @@ def test_rows_are_kept_for_a_stated_time(bundle, state):
         assert_same(again.bank, before)
 
 
+def test_a_label_outlives_its_row_and_a_rollback_its_bundle(bundle, state, tmp_path):
+    """A label may come days after its row.  Where only the row was old enough to be dropped, every
+    replay ended in "entry 1 is missing", at the next start too; and a rollback to before a new
+    bundle lost what had been dropped: the snapshot that stood for it was gone."""
+    rows, bought = shop(400, 7)
+    FATEClassifier(epochs=5).fit(rows, bought).save(tmp_path / "newer")
+    row, days = {"page": "new1", "age": 30.0}, [0.0]
+    with LiveBank(bundle, state, keep_days=1, snapshot_entries=1) as live:
+        live.log.clock = lambda: time.time() + 86_400 * days[0]
+        for position, day in enumerate((0.0, 0.9, 1.5), 1):
+            days[0] = day
+            if position == 2:
+                submit(live, "label", ids=["r1"], labels=[1])
+            else:
+                observe(live, [row], [f"r{position}"])
+            wait_for(lambda at=position: at in live.log.blobs("snapshot").values())
+            wait_for(lambda: not live._snapshot_thread.is_alive())
+        assert live.log.first == 1
+        before, fresh = live.bank, FeatureBank.load(tmp_path / "newer")
+        assert live.take_bundle(tmp_path / "newer").applied.result(30) is None
+        fresh.observe(row, [1], seen=True)
+        fresh.observe(row)
+        assert_same(live.bank, fresh)
+        wait_for(lambda: 4 in live.log.blobs("snapshot").values())
+        wait_for(lambda: not live._snapshot_thread.is_alive())
+        submit(live, "rollback", to=3)
+        assert_same(live.bank, before)
+    with LiveBank(bundle, state) as again:
+        assert_same(again.bank, before)
+
+
+def test_a_replay_begins_again_where_its_beginning_is_dropped(bundle, state, monkeypatch):
+    """It went on behind what a snapshot stood for by then, which it had not begun with."""
+    with LiveBank(bundle, state, keep_days=0) as live:
+        for name in ("r1", "r2"):
+            observe(live, [{"page": "new1", "age": 30.0}], [name])
+        base, bank, worth = live._base, live.bank.copy(), live.worth.to_json()
+
+        def dropped(*told):
+            begun = base(*told)
+            monkeypatch.undo()
+            live._keep_snapshot(bank, live.bundle, 2, worth)
+            return begun
+
+        monkeypatch.setattr(live, "_base", dropped)
+        live._rebuild()
+        assert live.log.first == 2
+        assert live.bank.n_rows == 402
+
+
+def test_rows_forgotten_while_a_snapshot_is_kept_take_no_others_with_them(
+    bundle, state, monkeypatch
+):
+    """Entries were dropped for a snapshot that the forgotten row had just made none."""
+    with LiveBank(bundle, state, keep_days=0) as live, open_log(state) as other:
+        for name in ("r1", "r2"):
+            observe(live, [{"page": "new1", "age": 30.0}], [name])
+        told = [{"kind": "forget", "ids": ["r1"]}]
+        forgets = threading.Thread(target=other.append, args=(told,), kwargs={"patience_s": 30})
+        moment = live.log.moment
+
+        def between(at):
+            forgets.start()
+            forgets.join(0.5)
+            return moment(at)
+
+        monkeypatch.setattr(live.log, "moment", between)
+        live._keep_snapshot(live.bank.copy(), live.bundle, 2, live.worth.to_json())
+        forgets.join()
+        monkeypatch.undo()
+        n_forgotten = other.head() - 2  # none where the snapshot stood for it already
+        wait_for(lambda: live.position == other.head())
+        assert live.bank.n_rows == 402 - n_forgotten
+
+
 def test_too_much_that_waits_is_refused(bundle, tmp_path):
     live = LiveBank(bundle, str(tmp_path), most_waiting=3, commit_s=0.3)
     with pytest.raises(BusyError, match="wait"):
         for _ in range(20):
             live.submit({"kind": "observe", "rows": [{"page": "a"}], "ids": [None]})
     live.close()
+
+
+def test_who_comes_when_it_is_closed_is_told(bundle, tmp_path):
+    with LiveBank(bundle, str(tmp_path / "state")) as live:
+        pass
+    with pytest.raises(BusyError, match="being stopped"):
+        observe(live, [{"page": "a"}])  # it waited for ever
 
 
 def test_what_cannot_be_learned_is_told_and_left_out_of_every_replay(bundle, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 
 import pytest
 
@@ -38,6 +39,21 @@ def test_two_writers_take_turns(state):
         assert one.read() == two.read()
         assert one.head() == two.head() == 6
         assert isinstance(two.append([observe("r0", x=9)])[0], RefusedError)
+
+
+def test_of_two_that_begin_at_once_one_does(state):
+    """Two services of one new state, one with the rows of fit and one without, both went on."""
+    with open_log(state) as one, open_log(state) as two:
+        threads = [
+            threading.Thread(target=log.begin, args=(name, b"of " + name.encode()))
+            for log, name in ((one, "a"), (two, "b"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(one.blobs("bundle")) == 1
+        assert one.blobs("bundle") == two.blobs("bundle")
 
 
 def test_a_key_counts_once(state):
@@ -100,7 +116,8 @@ def test_what_a_snapshot_stands_for_is_dropped(state):
         for n in range(4):
             log.append([observe(f"r{n}", x=n)])
         log.put_blob("snapshot", "2", 2, b"state")
-        log.compact(2)
+        with log.alone():
+            log.compact(2)
         assert [entry.position for entry in log.read()] == [3, 4]
         assert log.append([label("r0", 1)])[0].status == 404
         assert log.append([observe("r9", x=9)])[0].position == 5
@@ -116,10 +133,18 @@ def test_time_never_runs_backwards(state):
         assert log.moment(10.0) == 3
 
 
-@pytest.mark.parametrize("url", ["mysql://there/db", "postgresql://nobody@127.0.0.1:1/none"])
-def test_a_place_that_is_none_is_refused(url):
-    with pytest.raises((InputError, DataFileError)):
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://me:secret@there/db",
+        "postgresql://nobody:secret@127.0.0.1:1/none",
+        "postgresql://me:secret@[there/db",
+    ],
+)
+def test_a_place_that_is_none_is_refused_without_its_password(url):
+    with pytest.raises((InputError, DataFileError)) as error:
         open_log(url)
+    assert "secret" not in str(error.value)
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
@@ -218,6 +243,41 @@ def test_a_note_of_the_last_entry_that_was_changed_is_not_believed(tmp_path):
         assert log.damage.lost == []
     with open_log(str(tmp_path)) as log:
         assert log.damage.found == []
+
+
+def test_entries_without_a_snapshot_that_stands_for_them_are_lost(tmp_path):
+    """The service began at nothing, and told of a damaged snapshot alone."""
+    with open_log(str(tmp_path)) as log:
+        for n in range(3):
+            log.append([observe(f"r{n}", x=n)])
+        log.put_blob("snapshot", "2", 2, b"state")
+        with log.alone():
+            log.compact(2)
+    with open_log(str(tmp_path)) as log:
+        assert log.damage.lost == []
+    file = tmp_path / "snapshot-2.bin"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with open_log(str(tmp_path)) as log:
+        assert log.damage.lost == [1, 2]
+        assert "entries 1 to 2 have no snapshot left" in log.damage.found[-1]
+
+
+def test_labels_of_rows_that_cannot_be_saved_are_told(tmp_path):
+    """A replay behind a snapshot looked for the row of such a label, and could not start."""
+    with open_log(str(tmp_path)) as log:
+        for name in ("good", "bad"):
+            log.append([observe(name, x=name)])
+        log.put_blob("snapshot", "2", 2, b"state")
+        for name in ("good", "bad"):
+            log.append([label(name, 1)])
+    with sqlite3.connect(tmp_path / "log.sqlite") as db:
+        db.execute("UPDATE openfate_log SET checksum = 'x' WHERE position = 2")
+    db.close()
+    with open_log(str(tmp_path)) as log:
+        assert "because their rows are gone: 1" in log.damage.found[-1]
+        places = [told["places"] for entry in log.read() for told in entry.operations]
+        rows = [log.rows_at(each) for each in places]
+        assert rows == [[({"x": "good"}, None)], [(None, None)]]
 
 
 def test_a_flipped_snapshot_is_found(tmp_path):

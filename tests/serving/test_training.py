@@ -163,6 +163,41 @@ def test_a_new_bundle_brings_its_rows(trained, state, tmp_path):
         assert_same_models(other.bank, before)
 
 
+def test_bundles_that_come_during_a_replay_take_no_rows_from_it(trained, tmp_path, monkeypatch):
+    """Two more, read while a third is replayed, had its rows thrown out: the rest of the labels
+    trained nothing, and nobody said so."""
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    newer = [Trained(folder, seed) for seed, folder in enumerate(folders, 7)]
+    began, go, now = threading.Event(), threading.Event(), [trained]
+    kind = type(load(trained.bundle).estimator)
+    fit = kind.fit
+
+    def slow(*arguments, **options):
+        began.set()
+        assert go.wait(30)
+        return fit(*arguments, **options)
+
+    with LiveBank(trained.bundle, str(tmp_path / "state"), train=lambda _: now[0].train(_)) as live:
+        tell(live, 20)
+        monkeypatch.setattr(kind, "fit", slow)
+        for now[0] in newer:
+            if now[0] is newer[0]:
+                ticket = live.take_bundle(newer[0].bundle)
+                assert began.wait(30)
+            else:
+                live._pack(now[0].bundle)  # as for a bundle that cannot be written then
+        go.set()
+        assert ticket.applied.result(30) is None
+        model = load(newer[0].bundle).remind(newer[0].rows, newer[0].bought)
+        rows, bought = shop(20, 1, campaigns=("spring", "summer"))
+        model.observe(rows, bought)
+        assert_same_models(live.bank, model.bank_)
+        submit(live, "rollback", to=2)  # replayed again
+        assert_same_models(live.bank, model.bank_)
+
+
 def test_what_was_compacted_is_trained_on_too(trained, state):
     days = [0.0]
     options = {"train": trained.train, "keep_days": 1, "snapshot_entries": 1}

@@ -307,6 +307,9 @@ def test_a_file_that_is_no_table_is_named(write, name, text, message):
 
 
 def test_a_path_that_is_not_there_is_named(tmp_path):
+    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere.csv")  # it matched itself, for ever
+    with pytest.raises(DataFileError, match=r"link\.csv: there is no such file; check the path"):
+        RowFile(tmp_path / "link.csv").read()
     with pytest.raises(DataFileError, match=r"nowhere\.csv: there is no such file; check the path"):
         RowFile(tmp_path / "nowhere.csv").read()
 
