@@ -19,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError, InputError, first_line
 from openfate.files import write_whole, writing
 from openfate.table.counts import Mask
 from openfate.table.disk import DiskRows, RowWriter
@@ -166,8 +166,9 @@ class RowCache:
             with writing(self.folder / f"{name}.parquet") as file:
                 vocabulary.write_parquet(file, compression="lz4")
         except pl.exceptions.PolarsError as error:  # a full disk, in polars' words
-            reason = str(error).splitlines()[0]
-            raise DataFileError(f"{self.folder}: cannot be written ({reason}).") from None
+            raise DataFileError(
+                f"{self.folder}: cannot be written ({first_line(error)})."
+            ) from None
         write_whole(self.folder / f"{name}.json", json.dumps(header).encode())
 
     def _read_encoder(self, name: str) -> Encoder | None:
