@@ -77,6 +77,30 @@ def suggest(word: object, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def first_line(error: BaseException) -> str:
+    r"""What an error of another library says, without what it adds below, to be put into ours.
+
+    Examples
+    --------
+    >>> first_line(ValueError("no such column.\n\nThe plan was: ..."))
+    'no such column'
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def is_memory_full(error: BaseException) -> bool:
+    """Whether an error says that memory is full: Python's own, or torch's of a CPU or a GPU.
+
+    Examples
+    --------
+    >>> is_memory_full(MemoryError()), is_memory_full(RuntimeError("CUDA out of memory."))
+    (True, True)
+    """
+    words = ("allocate memory", "out of memory")
+    is_torchs = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    return isinstance(error, MemoryError) or is_torchs
+
+
 MOST_TOLD = 20  # WHY: a screen; whoever sends a file can name 100,000 columns in it
 
 

@@ -93,6 +93,11 @@ def check_place(out: Path) -> None:
         raise InputError(f"{out}: the folder {folder} cannot be written; choose another.")
 
 
+def unwritable(path: Path, error: OSError) -> DataFileError:
+    """The error of a place that takes no files, or no more of them."""
+    return DataFileError(f"{path}: cannot be written ({error.strerror or error}).")
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
     """Write a file whole or not at all: a temporary name, fsync, rename.
@@ -125,7 +130,7 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise DataFileError(f"{path}: cannot be written ({error.strerror or error}).") from None
+        raise unwritable(path, error) from None
 
 
 def write_whole(path: Path, content: bytes | memoryview) -> None:
@@ -204,7 +209,7 @@ another folder.
             f"{folder}: another process is writing there; wait for it, or give another folder."
         ) from None
     except OSError as error:
-        raise DataFileError(f"{folder}: cannot be written ({error.strerror or error}).") from None
+        raise unwritable(folder, error) from None
     try:
         yield
     finally:

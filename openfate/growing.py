@@ -1,4 +1,4 @@
-"""PagedArray: numbers by id that grow, in versions that share what did not change.
+"""PagedArray: numbers by id that grow, in versions that share what did not change.  And layers.
 
 No version ever changes, so that one can be read while another thread makes the next, be kept to go
 back to, and stay what it is where making the next one fails half-way.
@@ -7,7 +7,7 @@ back to, and stay what it is where making the next one fails half-way.
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +115,36 @@ class Opened(NamedTuple):
     version: PagedArray
     rows: Floats  # (m, ...) of all versions
     places: NDArray[np.int64]  # (len(ids),) its own among them, the only ones to be written
+
+
+class Layer(Protocol):
+    """A part of something that is only added to: it has a size, and two of them are one."""
+
+    def __len__(self) -> int:
+        """How much it holds."""
+
+    def __add__(self, later: Self) -> Self:
+        """Both."""
+
+
+L = TypeVar("L", bound=Layer)
+
+
+def merge_layers(layers: list[L]) -> tuple[L, ...]:
+    """The layers, of which the last ones become one where they are near one another's size.
+
+    Each is then smaller than half of the one before, so that there are few, and what versions share
+    is seldom copied.
+
+    Examples
+    --------
+    >>> merge_layers(["a million texts", "some", "few"])
+    ('a million texts', 'somefew')
+    """
+    while len(layers) > 1 and 2 * len(layers[-1]) > len(layers[-2]):
+        last = layers.pop()
+        layers[-1] += last
+    return tuple(layers)
 
 
 class _Pool:

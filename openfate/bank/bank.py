@@ -355,7 +355,7 @@ class FeatureBank:
         ----------
         rows
             A pandas, polars or pyarrow frame; columns may be new, missing or in any order.  Or one
-            row, a dict of its cells by column: plain texts, numbers, truth values and None take no
+            row, a dict of its cells by column: plain texts, numbers, booleans and None take no
             frame library's time.  (A wrapped model gets a frame of that row.)
         graph
             What is known of a new feature comes from: "state": the rows seen by training and
@@ -1206,7 +1206,10 @@ class FeatureBank:
             It keeps no notes.
         """
         if not forks or any(bank._state.fork is None for bank in forks):
-            raise InputError("merge takes banks that were forked (FeatureBank.fork, --part).")
+            raise InputError(
+                "merge takes banks that were forked: make them by FeatureBank.fork, or by "
+                "`openfate observe --part`."
+            )
         first, *others = (bank.copy() for bank in forks)
         own = first._state.fork
         for number, bank in enumerate(others, 2):

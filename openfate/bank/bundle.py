@@ -138,7 +138,7 @@ def write_bundle(bundle: Bundle, path: str | Path, *, overwrite: bool = False) -
         for role, content in contents.items():
             sha256 = _hash(content)
             name = f"{role}-{sha256[:16]}.{_SUFFIXES[role]}"
-            if not _holds(path / name, sha256):
+            if _hash_file(path / name) != sha256:  # WHY a look: a torn disk keeps names alone
                 with writing(path / name) as file:
                     file.writelines(content)
             size = sum(len(piece) for piece in content)
@@ -294,11 +294,6 @@ def check_free(path: Path, overwrite: bool) -> None:
             )
 
 
-def _holds(path: Path, sha256: str) -> bool:
-    """Whether the file has this content already; its name says so, a torn disk may not."""
-    return _hash_file(path) == sha256
-
-
 def hash_bundle(bundle: Bundle) -> bytes:
     """(32,) of what a bank has learned and knows."""
     # WHY no wrapped model: the same one may be written in different bytes.
@@ -345,7 +340,10 @@ def _read_meta(path: Path, any_format: bool = False) -> dict[str, Any]:
     except (ValueError, RecursionError):
         meta = None
     if not isinstance(meta, dict) or type(meta.get("format")) is not int:
-        raise DataFileError(f"{path}: meta.json is not that of a bundle, or it is damaged.")
+        raise DataFileError(
+            f"{path}: meta.json is not that of a bundle, or it is damaged; restore it, or fit "
+            "again."
+        )
     if meta["format"] > FORMAT and not any_format:
         raise DataFileError(
             f"{path} has the format {meta['format']} of OpenFATE {meta.get('openfate')}; this is "
@@ -384,7 +382,8 @@ def _size(path: Path, entry: dict[str, Any]) -> int:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > memory:
         raise DataFileError(
-            f"{path}: {entry['name']} has {size:,} bytes, more than this machine's memory."
+            f"{path}: {entry['name']} has {size:,} bytes, more than this machine's memory; read it "
+            "on a larger one."
         )
     return size
 
@@ -492,11 +491,13 @@ def unpack(
         fork = _fork_in(bundle, encoder, model)
     except (InputError, KeyError, TypeError, RuntimeError, ValueError, IndexError) as error:
         raise DataFileError(
-            f"{source}: the parts of the bundle do not fit together ({error})."
+            f"{source}: the parts of the bundle do not fit together ({error}); restore it, or fit "
+            "again."
         ) from None
     except (AttributeError, AssertionError, OverflowError, MemoryError) as error:
         raise DataFileError(
-            f"{source}: the parts of the bundle do not fit together ({error!r})."
+            f"{source}: the parts of the bundle do not fit together ({error!r}); restore it, or "
+            "fit again."
         ) from None
     if not model.n_observed <= len(rows) <= encoder.n_features:
         raise DataFileError(
@@ -583,17 +584,13 @@ def _retrained_in(bundle: Bundle, first: Model, trusted: bool) -> Model | None:
     if settings is None:
         return None
     settings = {"classes": bundle.meta["classes"], **settings}
-    parts = (under(arrays, "retrained.") for arrays in (bundle.weights, bundle.state))
+    weights, state = (under(arrays, "retrained.") for arrays in (bundle.weights, bundle.state))
     meta = {**settings, "estimator_format": settings.get("format")}
-    again = replace(bundle, meta=meta, estimator=bundle.retrained, **_named(*parts))
+    again = replace(bundle, meta=meta, estimator=bundle.retrained, weights=weights, state=state)
     model = _model_in(again, trusted)
     if (model.task, model.n_outputs) != (first.task, first.n_outputs):
         raise InputError(f"the model trained again is a {model.task} one of other outputs")
     return model
-
-
-def _named(weights: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    return {"weights": weights, "state": state}
 
 
 def _mixture_in(bundle: Bundle, model: Model) -> Mixture | None:

@@ -64,7 +64,6 @@ class Array:
         return None if inside else f"has numbers that are not from {self.low:g} to {self.high:g}"
 
 
-_NUMBER, _COUNT = "f8", Array("f8", ("M",), 0)
 _MEMBER = r"(?:retrained\.)?[0-9]+\."
 _NOTE = r"fork\.[0-9]+\."
 _STATE: dict[str, Array] = {
@@ -73,7 +72,7 @@ _STATE: dict[str, Array] = {
     "n_evicted": Array("i8", ("1",), 0),
     "n_counted": Array("i8", ("1",), 0),
     "newcomers": Array("b1", ("2", "B")),
-    rf"(?:{_NOTE})?{_MEMBER}counts": _COUNT,
+    rf"(?:{_NOTE})?{_MEMBER}counts": Array("f8", ("M",), 0),
     rf"(?:{_NOTE})?{_MEMBER}messages": Array("f8", ("M", "H"), -_LARGE_SUM, _LARGE_SUM),
     rf"(?:{_NOTE})?evidence\.count": Array("f8", ("J",), 0),
     rf"(?:{_NOTE})?evidence\.total": Array("f8", ("J", "C")),
@@ -165,7 +164,7 @@ def check_state(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:
     notes = {found[0] for name in state if (found := re.match(_NOTE, name))}
     for prefix in ("", *sorted(notes)):
         _check_evidence(state, task, prefix)
-    _check_mixture(state, task, sizes)
+    _check_mixture(state, sizes["K"])
     for prefix in ("mixture.", *sorted(notes)):
         _check_labels(state, task, sizes["C"], prefix)
 
@@ -201,16 +200,16 @@ def _check_evidence(state: Arrays, task: Task, prefix: str) -> None:
             raise InputError(f"the array {prefix}evidence.{name} has means that nothing predicts")
 
 
-def _check_mixture(state: Arrays, task: Task, sizes: Mapping[str, int]) -> None:
+def _check_mixture(state: Arrays, n_features: int) -> None:
     if "mixture.counts" in state:
         n_labels, due = state["mixture.counts"]
         if due <= n_labels:  # WHY: rows are cut at `due`, which never comes then
             raise InputError(f"the mixture has {n_labels} labels and is due at {due}")
-    if "mixture.n_features" in state and state["mixture.n_features"][0] > sizes["K"]:
+    if "mixture.n_features" in state and state["mixture.n_features"][0] > n_features:
         raise InputError("labelled rows have features that the vocabulary has not")
     features = state.get("mixture.corrections.features")
     if features is not None and len(features):
-        if (np.diff(features) <= 0).any() or features[-1] >= sizes["K"]:
+        if (np.diff(features) <= 0).any() or features[-1] >= n_features:
             raise InputError("corrections are of features that the vocabulary has not")
 
 

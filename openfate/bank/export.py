@@ -66,11 +66,11 @@ def left_out(bank: FeatureBank) -> list[str]:
     """What the bank does with rows and an exported network does not, a sentence each."""
     found = []
     if not bank.embeddings:
-        found.append("Evidence of new features is not in it: only --strategy fate embeds them.")
+        found.append("Evidence of new features is not in it: only strategy='fate' embeds them.")
     elif bank.embeddings != 1:
         found.append(
             f"Embeddings of new features count in full in it, and {bank.embeddings:.2g} in the "
-            "bundle: only --strategy fate embeds them in full."
+            "bundle: only strategy='fate' embeds them in full."
         )
     return [*found, _CORRECTED] if _is_corrected(bank) else found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -307,7 +307,7 @@ def _finish(logits: Floats, task: Task, mean: float, deviation: float) -> Floats
     return np.asarray(p if task == "multilabel" else np.concatenate([1 - p, p], axis=2))
 
 
-def under(arrays: Arrays, prefix: str) -> Arrays:
+def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """The arrays whose names start so, by the rest of their names."""
     return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
 

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from openfate.bank.network import Arrays, under
 from openfate.errors import InputError
 from openfate.models import More
 from openfate.openworld import Evidence, Floats, Sample, Task, Voters
 from openfate.table import Growth, MultiHot
 
 Ids = NDArray[np.int32]
-Arrays = dict[str, NDArray[Any]]
 
 
 class Numbers(NamedTuple):
@@ -147,9 +147,7 @@ class Counted:
         if any(len(part) != len(ids) for more in sums for part in more[1:]):
             raise InputError("the sums of notes are of another number of features")
         found = cls(n_rows, ids, arrays["rows"], sums)
-        own = {
-            n.removeprefix("evidence."): a for n, a in arrays.items() if n.startswith("evidence.")
-        }
+        own = under(arrays, "evidence.")
         if not own:
             return found
         evidence = Evidence.from_arrays(own, task)
@@ -264,8 +262,7 @@ class Fork(NamedTuple):
             raise InputError("notes are not numbered from 0 on")
         calls = list[Call]()
         for at in range(len(numbers)):
-            prefix = f"{at}."
-            own = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+            own = under(arrays, f"{at}.")
             if np.max(own["ids"], initial=0) >= n_features:
                 raise InputError("notes are of features that the vocabulary has not")
             if "seen" in own:

@@ -440,7 +440,7 @@ class _Revived:
         except Unchecked:
             raise
         except Exception as error:
-            raise DataFileError(f"the wrapped model cannot be read ({error}).") from None
+            raise _unreadable(error) from None
 
     def __reduce__(self) -> Any:
         # WHY trusted: it was read once, and what it was read from is in this process.
@@ -532,7 +532,13 @@ def _trust_skops(content: bytes) -> Any:
     try:
         return skops.loads(content, trusted=skops.get_untrusted_types(data=content))
     except Exception as error:
-        raise DataFileError(f"the wrapped model cannot be read ({error}).") from None
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: Exception) -> DataFileError:
+    return DataFileError(
+        f"the wrapped model cannot be read ({error}); restore the bundle, or fit again."
+    )
 
 
 def _import_skops() -> Any:

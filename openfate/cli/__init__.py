@@ -39,7 +39,7 @@ from openfate.cli.command import (
 )
 from openfate.cli.flags import names_in
 from openfate.cli.signature import Parameter, Signature, read_signature
-from openfate.errors import OpenFATEError
+from openfate.errors import OpenFATEError, is_memory_full
 
 __all__ = [
     "Answer",
@@ -147,8 +147,7 @@ def main() -> None:
         print("openfate: interrupted.", file=sys.stderr)
         sys.exit(130)
     except (MemoryError, RuntimeError) as error:
-        full = ("allocate memory", "out of memory")  # torch's words for the CPU and the GPU
-        if not isinstance(error, MemoryError) and not any(text in str(error) for text in full):
+        if not is_memory_full(error):
             raise
         print("openfate: memory is full: give fewer rows or smaller widths.", file=sys.stderr)
         sys.exit(2)

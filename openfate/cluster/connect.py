@@ -44,7 +44,7 @@ class RayExecutor:
     ) -> None:
         check_choice("embeddings", embeddings, get_args(Embeddings))
         if whole_graph and embeddings != "replicated":
-            raise InputError("whole_graph=True is of embeddings='replicated'.")
+            raise InputError("whole_graph=True is of embeddings='replicated': choose that one.")
         self.n_workers, self.gpus_per_worker = n_workers, gpus_per_worker
         self.embeddings, self.whole_graph = embeddings, whole_graph
         self._group: Group | None = None
@@ -211,7 +211,10 @@ def _count_workers(ray: Any, address: str, workers: int | None, gpus_per_worker:
             "fewer."
         )
     if not most:
-        raise InputError(f"the cluster {address} has no core, or too few GPUs, for a worker.")
+        raise InputError(
+            f"the cluster {address} has no core, or too few GPUs, for a worker; add a node, or ask "
+            "for fewer GPUs."
+        )
     return workers or most
 
 

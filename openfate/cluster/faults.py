@@ -5,10 +5,9 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from openfate.errors import DataFileError, OpenFATEError
+from openfate.errors import DataFileError, OpenFATEError, is_memory_full
 
 _START = 600.0  # seconds in which a cluster finds a core for a process
-_FULL = ("allocate memory", "out of memory")  # torch's words for the CPU and the GPU
 
 
 def told(error: Exception, remedy: str) -> OpenFATEError | None:
@@ -27,8 +26,7 @@ def told(error: Exception, remedy: str) -> OpenFATEError | None:
     if isinstance(error, OSError) and error.errno is not None:  # a missing file, a full disk
         where = f"{error.filename}: " if error.filename else ""
         return DataFileError(f"{node}: {where}{error.strerror or error}.")
-    is_full = isinstance(error, RuntimeError) and any(text in str(error) for text in _FULL)
-    if isinstance(error, MemoryError) or is_full:
+    if is_memory_full(error):
         return OpenFATEError(f"{node}: memory is full; {remedy}.")
     return None
 

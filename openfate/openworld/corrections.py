@@ -21,7 +21,7 @@ import scipy.optimize
 import scipy.sparse
 from numpy.typing import NDArray
 
-from openfate.openworld.evidence import Floats, Task, cell_parts
+from openfate.openworld.evidence import Floats, Task, cell_parts, sigmoid
 from openfate.table import MultiHot
 
 RIDGES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # from strong to weak: each starts the next
@@ -81,8 +81,7 @@ def to_predictions(z: Floats, task: Task) -> Floats:
     if task == "multiclass":
         P = np.exp(z - z.max(-1, keepdims=True))
         return np.asarray(P / P.sum(-1, keepdims=True))
-    # WHY: tanh is the same function and never overflows
-    p = 0.5 * (1 + np.tanh(z / 2))
+    p = sigmoid(z)
     return np.asarray(np.concatenate([1 - p, p], -1) if task == "binary" else p)
 
 
@@ -299,7 +298,7 @@ def logit_losses(z: Floats, target: Floats, task: Task) -> tuple[Floats, Floats]
         log_total = np.log(np.exp(z - top).sum(1, keepdims=True)) + top
         return log_total[:, 0] - (target * z).sum(1), np.exp(z - log_total) - target
     loss = (np.logaddexp(0, z) - target * z).sum(1)
-    return loss, 0.5 * (1 + np.tanh(z / 2)) - target
+    return loss, sigmoid(z) - target
 
 
 def to_targets(y: NDArray[Any], n_logits: int, task: Task) -> Floats:

@@ -45,9 +45,8 @@ from openfate.table import MultiHot, mix_bits
 Floats = NDArray[np.float64]
 # (n,) ids -> (n,) what stands for each feature, whatever id it was given: see `Sample`.
 Names = Callable[[NDArray[np.int32]], NDArray[np.uint64]]
-Voters = NDArray[
-    np.uint64
-]  # (N,) who votes: a hash of a row's source, or of what it is predicted as
+# (N,) who votes: a hash of a row's source, or of what it is predicted as.
+Voters = NDArray[np.uint64]
 # What a model predicts: probabilities of classes, (N, 2) for two of them; the probability of each
 # label; numbers.
 Task = Literal["binary", "multiclass", "multilabel", "regression"]
@@ -152,10 +151,6 @@ class Evidence:
     def total(self) -> Floats:
         """(J, C) the sum of P0 over them."""
         return self._sums.to_array()[:, 1:]
-
-    def vote_weights(self, voter: Voters) -> Floats:
-        """(N,) how much rows of these voters count for the mean."""
-        return self.weights[_box_of(voter, len(self.boxes))]
 
     def weigh_boxes(self, boxes: Floats) -> tuple[Floats, Floats]:
         """The mean prediction (C,) by boxes (B, 1 + C), and how much rows of each count (B,)."""
@@ -711,7 +706,7 @@ def combine(P0: Floats, e: Floats, task: Task, slope: float = 1.0) -> Floats:
     if task == "regression":
         P = P0 + e
     elif task == "multilabel":
-        P = _sigmoid(slope * _logit(P0) + e)
+        P = sigmoid(slope * _logit(P0) + e)
     else:
         z = slope * np.log(np.maximum(P0, TINY)) + e
         P = np.exp(z - z.max(1, keepdims=True))
@@ -821,7 +816,8 @@ def _logit(p: Floats) -> Floats:
     return np.asarray(np.log(np.maximum(p, TINY)) - np.log(np.maximum(1 - p, TINY)))
 
 
-def _sigmoid(z: Floats) -> Floats:
+def sigmoid(z: Floats) -> Floats:
+    """Probabilities of log-odds, of any shape."""
     # WHY: tanh is the same function and never overflows
     return np.asarray(0.5 * (1 + np.tanh(z / 2)))
 
@@ -1182,12 +1178,13 @@ class JointPools:
         more = self._added[np.where(there, place, -1)]
         return count + more[:, 0], total + more[:, 1:]
 
-    def vote_weights(self, voter: Voters) -> Floats:
-        """(N,) how much rows of these voters count for the mean."""
-        return self.weights[_box_of(voter, len(self._boxes))]
-
 
 Pools = Evidence | JointPools
+
+
+def vote_weights(sums: Pools, voter: Voters) -> Floats:
+    """(N,) how much rows of these voters count for the mean."""
+    return sums.weights[_box_of(voter, len(sums.weights))]
 
 
 @dataclass(eq=False)
@@ -1212,5 +1209,5 @@ def _fix(pooling: Pooling, sums: Pools, sample: Sample, own: Floats, mean: Float
     if not pooling.relative or pooling.strength == 0:
         return pooling
     e = pooled_evidence(sums, sample.X, own, pooling.alpha)
-    weight = sums.vote_weights(sample.voter)
+    weight = vote_weights(sums, sample.voter)
     return pooling.fixed(reference_strength(e, sample.votes, sums.task, mean, weight))

@@ -34,7 +34,15 @@ from openfate.openworld.corrections import (
     to_logits,
     to_predictions,
 )
-from openfate.openworld.evidence import Floats, Names, Task, Voters, by_id, hash_cells
+from openfate.openworld.evidence import (
+    Floats,
+    Names,
+    Task,
+    Voters,
+    by_id,
+    hash_cells,
+    sigmoid,
+)
 from openfate.table import MultiHot, mix_bits
 
 EXPERTS = (
@@ -168,7 +176,7 @@ class Mixture:
 
     def describe(self) -> dict[str, float]:
         """The weight of each expert, the mean over gates; "ignore" with both its parts."""
-        ignoring = _sigmoid(self.log_odds)
+        ignoring = sigmoid(self.log_odds)
         parts = ((1 - ignoring)[:, None] * self.weights).mean(0)
         parts[0] += ignoring.mean()
         return dict(zip(EXPERTS, parts.tolist(), strict=True))
@@ -209,7 +217,7 @@ class Mixture:
 
     def _mix(self, P0: Floats, P: Floats) -> Floats:
         """P (E, N, C) -> (N, C); a row on which all agree with P0 keeps its bits."""
-        ignoring = _sigmoid(self.log_odds)  # (G,)
+        ignoring = sigmoid(self.log_odds)  # (G,)
         # WHY: not a matrix product, whose last bits depend on where in memory its factors lie.
         rest = (self.weights.T[:, None, :] * P).sum(0)
         if self.task == "regression":
@@ -286,11 +294,8 @@ class Mixture:
             return
         rows, (_, step) = Labelled.stack(self._window[1:]), _since(self._due)
         rows = rows.select(np.arange(len(rows.y) // step * step))
-        z0, z1 = to_logits(rows.P0, self.task), to_logits(rows.moved, self.task)
-        start = z1 if self.trusts_evidence else z0
-        self.corrections = self._solved.extend(
-            rows.X, start, z1 - z0, rows.y, rows.weight, self.task
-        )
+        logits = self._start(rows)
+        self.corrections = self._solved.extend(rows.X, *logits, rows.y, rows.weight, self.task)
 
     def solve(self, move: Callable[[Labelled], Floats] | None = None, names: Names = by_id) -> None:
         """Solve corrections for the labels so far.
@@ -311,11 +316,15 @@ class Mixture:
         if move is not None:
             window = replace(window, moved=move(window))
         self._window = [window]
-        z0, z1 = to_logits(window.P0, self.task), to_logits(window.moved, self.task)
-        start = z1 if self.trusts_evidence else z0
+        logits = self._start(window)
         self.corrections = self._solved = Corrections.solve(
-            window.X, start, z1 - z0, window.y, window.weight, self.task
+            window.X, *logits, window.y, window.weight, self.task
         )
+
+    def _start(self, rows: Labelled) -> tuple[Floats, Floats]:
+        """(N, Z) logits that corrections start from, and the move that evidence asks for."""
+        z0, z1 = to_logits(rows.P0, self.task), to_logits(rows.moved, self.task)
+        return z1 if self.trusts_evidence else z0, z1 - z0
 
     def uncounted(self) -> list[Labelled]:
         """Labelled rows that wait to be counted as unlabelled ones too, until the next solution.
@@ -491,10 +500,6 @@ def _select(corrections: Corrections | None, kept: NDArray[np.integer]) -> Corre
     there = np.isin(corrections.features, kept)
     features = np.searchsorted(kept, corrections.features[there])
     return replace(corrections, features=features, W=corrections.W[:, there])
-
-
-def _sigmoid(x: Floats) -> Floats:
-    return np.asarray(0.5 * (1 + np.tanh(x / 2)))
 
 
 def _fit_shape(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> Floats:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openfate.errors import InputError
+from openfate.growing import merge_layers
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +35,9 @@ class _Layer:
         place = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
         there = self.key[place] == key
         return np.asarray(self.sums[place] * there[:, None])
+
+    def __len__(self) -> int:
+        return len(self.key)
 
     def __add__(self, other: _Layer) -> _Layer:
         every = np.concatenate([self.key, other.key])
@@ -76,11 +80,8 @@ class Sources:
         if not len(key):
             return self, sums
         before = sum((layer.at(key) for layer in self.layers), np.zeros_like(sums))
-        layers = [*self.layers, _Layer(key, feature, sums)]
-        while len(layers) > 1 and 2 * len(layers[-1].key) > len(layers[-2].key):
-            last = layers.pop()
-            layers[-1] += last
-        return Sources(tuple(layers)), cap(before + sums) - cap(before)
+        layers = merge_layers([*self.layers, _Layer(key, feature, sums)])
+        return Sources(layers), cap(before + sums) - cap(before)
 
     def merge(self, other: Sources) -> Sources:
         """The sums of both, over the same features."""

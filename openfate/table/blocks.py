@@ -21,12 +21,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.errors import DataFileError
+from openfate.errors import DataFileError, first_line
 from openfate.executor import executor, spread
 from openfate.files import add_entry, read_journal, write_whole, writing
 from openfate.table.logs import Check, Log, cell_fault, is_invalid
 from openfate.table.pieces import work_ahead
-from openfate.table.reader import Chunk, File, Rows, TextFile
+from openfate.table.reader import Chunk, File, TextFile, TextRows
 
 Codes = NDArray[np.uint32]  # (C, n)
 Progress = Callable[[str, int, int | None], None]  # what is done, how much of it, the total
@@ -94,9 +94,9 @@ class Blocks:
         try:
             texts = pl.read_parquet(path)
         except (pl.exceptions.PolarsError, OSError) as error:
-            reason = str(error).splitlines()[0]
             raise DataFileError(
-                f"{path}: cannot be read ({reason}); overwrite the folder to begin again."
+                f"{path}: cannot be read ({first_line(error)}); overwrite the folder to begin "
+                "again."
             ) from None
         for c, kind in enumerate(self._types):
             own = texts.filter(pl.col("column") == c)["text"]
@@ -207,7 +207,7 @@ def read_log(
     total = sum(sizes) if is_plain else None
     invalid: dict[str, list[int]] = {name: [] for name in log.checks}  # codes
 
-    def encode(item: tuple[int, tuple[int, Chunk]]) -> tuple[int, int, Rows, Codes]:
+    def encode(item: tuple[int, tuple[int, Chunk]]) -> tuple[int, int, TextRows, Codes]:
         number, (file, chunk) = item
         rows = log.files[file].parse(chunk, blocks.columns)
         codes = blocks.encode(number, rows.cells)
@@ -245,7 +245,7 @@ class ChunkCoder:
 
     def __call__(
         self, item: tuple[int, tuple[int, Chunk]]
-    ) -> tuple[int, int, int, Rows, Codes, list[pl.Series]]:
+    ) -> tuple[int, int, int, TextRows, Codes, list[pl.Series]]:
         """Number, file and end of a chunk, its rows without cells, codes (C, n) and their texts."""
         number, (file, chunk) = item
         rows = self.files[file].parse(chunk, self.columns)
@@ -268,7 +268,7 @@ def _chunks(log: Log, blocks: Blocks, chunk_bytes: int) -> Iterator[tuple[int, C
             yield number, chunk
 
 
-def _refuse_bad_lines(file: File, rows: Rows, blocks: Blocks, allowed: int) -> None:
+def _refuse_bad_lines(file: File, rows: TextRows, blocks: Blocks, allowed: int) -> None:
     n_bad = blocks.n_bad + len(rows.bad)
     if n_bad > allowed:
         assert isinstance(file, TextFile)

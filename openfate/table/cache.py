@@ -19,7 +19,7 @@ from typing import Any
 
 import polars as pl
 
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError, InputError, first_line
 from openfate.files import write_whole, writing
 from openfate.table.counts import Mask
 from openfate.table.disk import DiskRows, RowWriter
@@ -74,8 +74,6 @@ class RowCache:
     plan
         What the rows depend on, for JSON: files, schema, settings.  Where its "table" is None
         nobody can tell whether rows are the same, and what such a plan left is begun anew.
-    overwrite
-        Delete what another plan left there.
 
     Raises
     ------
@@ -94,7 +92,7 @@ class RowCache:
     (3, [0, 1, 0])
     """
 
-    def __init__(self, folder: Path, plan: dict[str, Any], overwrite: bool = False) -> None:
+    def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
         self.folder = folder
         text = json.dumps(plan, sort_keys=True)
         file = folder / "plan.json"
@@ -102,10 +100,10 @@ class RowCache:
         held = file.read_text(encoding="utf-8") if is_held else None
         if held == text and plan["table"] is not None:
             return
-        if is_held and not overwrite and not _is_nameless(held):
+        if is_held and not _is_nameless(held):
             raise InputError(
                 f"{folder}: holds the rows of another table, or of other settings; give the same "
-                "again to go on, overwrite it, or give another folder."
+                "again to go on, delete it, or give another folder."
             )
         is_foreign = folder.exists() and any(path.name != ".lock" for path in folder.iterdir())
         if not is_held and is_foreign:
@@ -166,8 +164,9 @@ class RowCache:
             with writing(self.folder / f"{name}.parquet") as file:
                 vocabulary.write_parquet(file, compression="lz4")
         except pl.exceptions.PolarsError as error:  # a full disk, in polars' words
-            reason = str(error).splitlines()[0]
-            raise DataFileError(f"{self.folder}: cannot be written ({reason}).") from None
+            raise DataFileError(
+                f"{self.folder}: cannot be written ({first_line(error)})."
+            ) from None
         write_whole(self.folder / f"{name}.json", json.dumps(header).encode())
 
     def _read_encoder(self, name: str) -> Encoder | None:

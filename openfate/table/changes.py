@@ -266,7 +266,7 @@ class SchemaReport:
         return f"{_count(self.n_rows, 'row')}; {known}, {rest}"
 
 
-class Growth(NamedTuple):
+class Allowed(NamedTuple):
     """What the policies let an encoder learn from a frame: arguments of `Encoder.grow_copy`.
 
     Parameters
@@ -304,7 +304,7 @@ class Growth(NamedTuple):
 
 def enforce(
     encoder: Encoder, frame: Any, policies: Policies, schema_overrides: Overrides = None
-) -> Growth:
+) -> Allowed:
     """Refuse a frame or warn of it where the policies say so, before anything is changed.
 
     Parameters
@@ -340,7 +340,7 @@ def enforce(
     >>> later = pl.DataFrame({"job": ["judge"], "city": ["Rome"]})
     >>> growth = enforce(encoder, later, Policies(new_values="ignore"))
     >>> growth
-    Growth(columns=('city',), values=frozenset())
+    Allowed(columns=('city',), values=frozenset())
     >>> encoder.grow_copy(later, columns=growth.columns, values=growth.values).fields
     ('job', 'city')
     """
@@ -355,7 +355,7 @@ def enforce(
         and (name in declared or table.columns[name].null_count() < table.n_rows)
     )
     values = frozenset(n for n in encoder.fields if policies.of("new_values", n) in _USED)
-    return Growth(columns, None if len(values) == len(encoder.fields) else values)
+    return Allowed(columns, None if len(values) == len(encoder.fields) else values)
 
 
 _USED = ("extrapolate", "warn")
@@ -459,7 +459,7 @@ def new_in_row(
 
 
 def is_simple(cell: Any) -> bool:
-    """Whether a column of this cell would be one of text, truth values, integers or numbers.
+    """Whether a column of this cell would be one of text, booleans, integers or numbers.
 
     Examples
     --------

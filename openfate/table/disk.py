@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from openfate.errors import DataFileError, InputError
-from openfate.files import add_entry, read_journal
+from openfate.files import add_entry, read_journal, unwritable
 from openfate.table.multihot import PART_ROWS, MultiHot, Values
 
 _LOADED_ROWS = 2 * PART_ROWS  # a selection of so many rows is read at once
@@ -81,7 +81,7 @@ class RowWriter:
             if not self.n_rows:
                 np.zeros(1, np.int64).tofile(_file(folder, "row_ptr"))
         except OSError as error:
-            raise _unwritable(folder, error) from None
+            raise unwritable(folder, error) from None
 
     def _bytes_of(self, name: str) -> int:
         n, size = self.n_rows + 1 if name == "row_ptr" else self.nnz, _TYPES[name].itemsize
@@ -100,7 +100,7 @@ class RowWriter:
             part = _Part(self.n_rows + X.n_rows, self.nnz + X.nnz)
             add_entry(self.folder / "journal.jsonl", part)
         except OSError as error:
-            raise _unwritable(self.folder, error) from None
+            raise unwritable(self.folder, error) from None
         self.n_rows, self.nnz = part.rows, part.entries
 
 
@@ -332,7 +332,3 @@ def _last_part(folder: Path) -> _Part:
     """How much is whole."""
     entries = read_journal(folder / "journal.jsonl")
     return _Part(**entries[-1]) if entries else _Part(0, 0)
-
-
-def _unwritable(folder: Path, error: OSError) -> DataFileError:
-    return DataFileError(f"{folder}: cannot be written ({error.strerror or error}).")

@@ -12,7 +12,7 @@ import copy
 import itertools
 import json
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from openfate._lazy import ComputesOnce
 from openfate.errors import InputError, check_choice, check_integer
+from openfate.growing import merge_layers
 from openfate.table.counts import Learned, Mask, Pieces, count, work_on_fields
 from openfate.table.fields import (
     KINDS,
@@ -43,7 +44,7 @@ from openfate.table.hashes import FEW, hash_key, hash_keys, mix_bits
 from openfate.table.multihot import MultiHot
 from openfate.table.newcomers import Meeting
 from openfate.table.schema import Schema, refuse_nameless
-from openfate.table.wide import Edges, WideColumns, edges_of
+from openfate.table.wide import CellEdges, WideColumns, edges_of
 
 _STATES = tuple(state for kind in KINDS.values() for state in kind.states)
 _HEADER = ("schema", "missing", *_STATES, "hash_key", "fitted")
@@ -416,12 +417,7 @@ class Encoder(ComputesOnce):
     @property
     def is_open(self) -> NDArray[np.bool_]:
         """(D,) whether each feature is a text of a field that may have any number of them."""
-        found = np.zeros(self.n_features, dtype=bool)
-        for codec in self._codecs.values():
-            if codec.kind.is_open:
-                for layer in codec.vocabulary.layers:
-                    found[layer.ids] = True
-        return found
+        return self._find_keys(lambda kind: kind.is_open)
 
     def select(self, kept: NDArray[np.integer]) -> Encoder:
         """A copy that knows some features alone, ascending; they are numbered 0, 1, ... anew.
@@ -578,7 +574,7 @@ class Encoder(ComputesOnce):
         Parameters
         ----------
         cells
-            Texts, numbers, truth values and None by the names of their columns.
+            Texts, numbers, booleans and None by the names of their columns.
 
         Returns
         -------
@@ -686,9 +682,13 @@ class Encoder(ComputesOnce):
     @property
     def is_knot(self) -> NDArray[np.bool_]:
         """(D,) whether each feature is a knot of a field with ``numeric="linear"``."""
+        return self._find_keys(lambda kind: kind.has_knots)
+
+    def _find_keys(self, is_wanted: Callable[[Kind], bool]) -> NDArray[np.bool_]:
+        """(D,) whether each feature is of a field of some kinds, and no missing cell."""
         found = np.zeros(self.n_features, dtype=bool)
         for codec in self._codecs.values():
-            if codec.kind.has_knots:
+            if is_wanted(codec.kind):
                 for layer in codec.vocabulary.layers:
                     found[layer.ids] = True
         return found
@@ -930,7 +930,7 @@ class Vocabulary:
     missing: int = -1
 
     def __len__(self) -> int:
-        return sum(len(layer.ids) for layer in self.layers) + (self.missing >= 0)
+        return sum(map(len, self.layers)) + (self.missing >= 0)
 
     def find(self, keys: pl.Series) -> Ids:
         """(n,) the id of each key, -1 where it has none."""
@@ -980,7 +980,7 @@ class Vocabulary:
         if len(keys):
             layers = (*layers, Lookup(keys, range(first, first + len(keys))))
         missing_id = first + len(keys) if missing else self.missing
-        return Vocabulary(_merge([*layers]) if lasting and len(layers) > 1 else layers, missing_id)
+        return Vocabulary(merge_layers([*layers]) if lasting else layers, missing_id)
 
     def select(self, number: Ids) -> Vocabulary:
         """The keys whose ids have another `number` (D,) from now on; those with -1 are left out."""
@@ -989,16 +989,10 @@ class Vocabulary:
             ids = number[layer.ids]
             kept = ids >= 0
             keys = layer.keys if kept.all() else layer.keys.filter(pl.Series(kept))
-            layers = list(_merge([*layers, Lookup(keys, ids[kept])])) if kept.any() else layers
+            layers = (
+                list(merge_layers([*layers, Lookup(keys, ids[kept])])) if kept.any() else layers
+            )
         return Vocabulary(tuple(layers), int(number[self.missing]) if self.missing >= 0 else -1)
-
-
-def _merge(layers: list[Lookup]) -> tuple[Lookup, ...]:
-    """The layers, of which the last ones become one where they are near one another's size."""
-    while len(layers) > 1 and 2 * len(layers[-1].ids) > len(layers[-2].ids):
-        last = layers.pop()
-        layers[-1] += last
-    return tuple(layers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -1201,7 +1195,7 @@ def _have_values(codecs: Mapping[str, _Codec]) -> bool:
     return any(codec.kind.has_values for codec in codecs.values())
 
 
-def _put_beside(known: MultiHot, edges: Edges, late: _Late) -> MultiHot:
+def _put_beside(known: MultiHot, edges: CellEdges, late: _Late) -> MultiHot:
     """Each row, and after it its edges to the features of new columns."""
     is_edge = edges.ids >= 0  # (N, columns, 2)
     n_edges = np.count_nonzero(is_edge, axis=(1, 2))

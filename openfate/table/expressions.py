@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from openfate.errors import InputError, suggest
+from openfate.errors import InputError, first_line, suggest
 
 _REFUSALS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 # Functions of SQL that look at other rows.
@@ -49,7 +49,7 @@ class Expression:
         try:
             return rows.select(self.expr.alias("value"))["value"]
         except _REFUSALS as error:
-            raise InputError(f"{self.argument} {self.text}: {_first_line(error)}.") from None
+            raise InputError(f"{self.argument} {self.text}: {first_line(error)}.") from None
 
 
 def parse(text: str, types: Mapping[str, Any], argument: str) -> Expression:
@@ -79,7 +79,7 @@ def parse(text: str, types: Mapping[str, Any], argument: str) -> Expression:
         columns = tuple(dict.fromkeys(expr.meta.root_names()))
     except _REFUSALS as error:
         example = "write it like month = 1 AND origin = 'JFK'"
-        raise fault(f"not an SQL expression ({_first_line(error)}); {example}") from None
+        raise fault(f"not an SQL expression ({first_line(error)}); {example}") from None
     for name in columns:
         if name not in types:
             raise fault(f"there is no column {unknown_name(name, types)}")
@@ -93,10 +93,10 @@ def parse(text: str, types: Mapping[str, Any], argument: str) -> Expression:
         is_of_one_row = _is_of_one_row(value)
     except pl.exceptions.StructFieldNotFoundError as error:
         dotted = 'a name with a dot in it is written in quotes, as in "a.b" > 1'
-        what = f"there is no field {_first_line(error)!r} in that column; {dotted}"
+        what = f"there is no field {first_line(error)!r} in that column; {dotted}"
         raise fault(what) from None
     except _REFUSALS as error:
-        raise fault(_first_line(error)) from None
+        raise fault(first_line(error)) from None
     if not is_of_one_row:
         raise fault(f"it {_LOOKS_AT_OTHERS}")
     return Expression(text, argument, expr, columns, dtype)
@@ -112,7 +112,7 @@ def _is_of_one_row(value: pl.LazyFrame) -> bool:
     return not value.slice(1, 1).explain(optimizations=flags).lstrip().startswith("SLICE")
 
 
-def condition(text: str, types: Mapping[str, Any], argument: str = "where") -> Expression:
+def condition(text: str, types: Mapping[str, Any]) -> Expression:
     """Read an expression that is true or false in every row.
 
     Examples
@@ -120,10 +120,10 @@ def condition(text: str, types: Mapping[str, Any], argument: str = "where") -> E
     >>> condition("month = 1", {"month": pl.Int64()}).dtype
     Boolean
     """
-    expression = parse(text, types, argument)
+    expression = parse(text, types, "where")
     if expression.dtype != pl.Boolean:
         raise InputError(
-            f"{argument} {text}: it gives {expression.dtype}, not true or false; "
+            f"where {text}: it gives {expression.dtype}, not true or false; "
             "compare it with something, as in month = 1."
         )
     return expression
@@ -142,7 +142,3 @@ def unknown_name(name: str, known: Mapping[str, Any]) -> str:
 
 def _listed(names: Mapping[str, Any]) -> str:
     return ", ".join(list(names)[:30])
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")

@@ -292,6 +292,9 @@ class Lookup(ComputesOnce):
         n, first = len(self._ids), self._ids[0]
         return number + first if isinstance(number, int) and 0 <= number < n else default
 
+    def __len__(self) -> int:
+        return len(self._ids)
+
     def __add__(self, later: Lookup) -> Lookup:
         keys = pl.concat([self.keys, later.keys], rechunk=True)
         return Lookup(keys, np.concatenate([self.ids, later.ids]))
@@ -647,7 +650,7 @@ class List(Text):
 
 
 @dataclass(frozen=True, eq=False)
-class Edges(ComputesOnce):
+class Buckets(ComputesOnce):
     """Where the buckets of a numeric field lie; they have equal width."""
 
     state: ClassVar[str] = "edges"
@@ -660,19 +663,14 @@ class Edges(ComputesOnce):
         return len(self.at) - 1
 
     @classmethod
-    def learn(cls, field: Field, numbers: Floats) -> Edges | None:
+    def of_tally(cls, field: Field, tally: Tally) -> Buckets | None:
         """Take the bounds that are declared, or those of the numbers; None where there is none.
 
         Examples
         --------
-        >>> Edges.learn(Field("age", "numeric", 2), np.array([0.0, 8.0])).at.tolist()
+        >>> learn_measure(Field("age", "numeric", 2), np.array([0.0, 8.0])).at.tolist()
         [0.0, 4.0, 8.0]
         """
-        return cls.of_tally(field, _tally_of(field, numbers))
-
-    @classmethod
-    def of_tally(cls, field: Field, tally: Tally) -> Edges | None:
-        """The same of numbers that were counted in pieces."""
         if field.bounds is not None:
             return cls.cut(*field.bounds, field.n_buckets)
         if tally.odd is not None:
@@ -683,7 +681,7 @@ class Edges(ComputesOnce):
         return cls.cut(tally.low, tally.high, field.n_buckets) if tally.n else None
 
     @classmethod
-    def cut(cls, low: float, high: float, n_buckets: int) -> Edges:
+    def cut(cls, low: float, high: float, n_buckets: int) -> Buckets:
         """Cut an interval into buckets; one too narrow to be cut has one bucket."""
         # WHY: the width of [-1e308, 1e308] is no float; that of a sixteenth of it is.
         scale = 16.0 if max(abs(low), abs(high)) > 1e307 else 1.0
@@ -698,7 +696,7 @@ class Edges(ComputesOnce):
 
         Examples
         --------
-        >>> Edges.cut(0.0, 8.0, 2).place(np.array([-1.0, 4.0, 8.0])).tolist()
+        >>> Buckets.cut(0.0, 8.0, 2).place(np.array([-1.0, 4.0, 8.0])).tolist()
         [0, 1, 1]
         """
         # PAPER: "10 even buckets"; the maximum falls into the last one, not into an eleventh, which
@@ -725,7 +723,7 @@ class Edges(ComputesOnce):
         return [float(edge) for edge in self.at]
 
     @classmethod
-    def from_json(cls, field: Field, numbers: Any) -> Edges | None:
+    def from_json(cls, field: Field, numbers: Any) -> Buckets | None:
         """Read what `to_json` gave; None where the field cannot have these edges."""
         at = np.array(numbers, dtype=np.float64)
         fits = at.ndim == 1 and len(at) in (2, field.n_buckets + 1)
@@ -746,22 +744,17 @@ class Scale:
     std: float
 
     @classmethod
-    def learn(cls, field: Field, numbers: Floats) -> Scale | None:
+    def of_tally(cls, field: Field, tally: Tally) -> Scale | None:
         """Take the scale that is declared, or that of the finite numbers; None where none is.
 
         Examples
         --------
         >>> field = Field("age", "numeric", numeric="value")
-        >>> Scale.learn(field, np.array([1.0, 3.0, np.inf]))
+        >>> learn_measure(field, np.array([1.0, 3.0, np.inf]))
         Scale(mean=2.0, std=1.0)
-        >>> Scale.learn(field, np.array([0.1, 0.1, 0.1]))
+        >>> learn_measure(field, np.array([0.1, 0.1, 0.1]))
         Scale(mean=0.1, std=1.0)
         """
-        return cls.of_tally(field, _tally_of(field, numbers))
-
-    @classmethod
-    def of_tally(cls, field: Field, tally: Tally) -> Scale | None:
-        """The same of numbers that were counted in pieces."""
         if field.scale is not None:
             return cls(*field.scale)
         return cls(*tally.mean_and_std()) if tally.n else None
@@ -834,7 +827,7 @@ class Knots(ComputesOnce):
 
     @classmethod
     def learn(cls, field: Field, numbers: Floats) -> Knots | None:
-        """Take declared knots, or quantiles of the finite numbers that occur; None for no number.
+        """Take quantiles of the finite numbers that occur; None for no number.
 
         Examples
         --------
@@ -842,8 +835,6 @@ class Knots(ComputesOnce):
         >>> Knots.learn(field, np.array([0.0] * 60 + [1.0] * 20 + [1e6])).at.tolist()
         [0.0, 1.0, 1000000.0]
         """
-        if field.knots is not None:
-            return cls.declared(field.knots)
         if len(numbers) < 2 * _ROWS_A_KNOT:  # WHY: what `of_tally` gives for them, in a tenth of it
             few = sorted({number for number in numbers.tolist() if math.isfinite(number)})
             if len(few) <= 2:
@@ -852,7 +843,7 @@ class Knots(ComputesOnce):
 
     @classmethod
     def of_tally(cls, field: Field, tally: Tally) -> Knots | None:
-        """The same of numbers that were counted in pieces."""
+        """The same of numbers that were counted in pieces; or the knots that are declared."""
         if field.knots is not None:
             return cls.declared(field.knots)
         values, counts = np.unique(tally.sample, return_counts=True)
@@ -1110,11 +1101,6 @@ class LogBuckets:
         """The same for all numbers."""
         return cls()
 
-    @classmethod
-    def learn(cls, field: Field, numbers: Floats) -> LogBuckets:
-        """The same for all numbers."""
-        return cls()
-
     def place(self, numbers: Floats) -> NDArray[np.int64]:
         """(N,) the interval of each, from 0.
 
@@ -1153,9 +1139,9 @@ class LogBuckets:
 
 
 Value = str | float | tuple[float, float] | Scale | None
-Measure = Edges | Scale | Knots | LogBuckets
+Measure = Buckets | Scale | Knots | LogBuckets
 _MEASURES: dict[str, type[Measure]] = {
-    "buckets": Edges,
+    "buckets": Buckets,
     "value": Scale,
     "linear": Knots,
     "log": LogBuckets,
@@ -1168,18 +1154,28 @@ def start_tally(field: Field) -> Tally:
     return Tally(sums=field.numeric == "value", sampled=SAMPLED if field.numeric == "linear" else 0)
 
 
+def learn_measure(field: Field, numbers: Floats) -> Measure | None:
+    """Where the buckets or knots of a field lie, or how it is scaled, by numbers (n,), none NaN.
+
+    None where there is no number, and nothing is declared.
+    """
+    if field.numeric == "linear" and field.knots is None:
+        return Knots.learn(field, numbers)
+    return _MEASURES[field.numeric].of_tally(field, _tally_of(field, numbers))
+
+
 def _tally_of(field: Field, numbers: Floats) -> Tally:
     tally = start_tally(field)
     tally.add(numbers, np.arange(len(numbers)))
     return tally
 
 
-def read_numbers(numbers: Floats, measure: Edges | Scale | LogBuckets | None) -> Cells:
+def read_numbers(numbers: Floats, measure: Buckets | Scale | LogBuckets | None) -> Cells:
     """Cells that hold numbers, NaN for none; keys are the buckets in which they lie.
 
     Examples
     --------
-    >>> cells = read_numbers(np.array([7.5, np.nan, 1.0]), Edges.cut(0.0, 8.0, 2))
+    >>> cells = read_numbers(np.array([7.5, np.nan, 1.0]), Buckets.cut(0.0, 8.0, 2))
     >>> cells.keys.to_list(), cells.spread(np.array([5, 6])).tolist()
     ([0, 1], [6, -1, 5])
     """
@@ -1280,10 +1276,10 @@ class Number(Kind):
         """Learn edges, scale or knots, unless they are known."""
         if self.measure is not None:
             return self
-        if self.field.knots is not None:
+        if self.field.knots is not None:  # WHY: of 100,000 columns nothing else is to be looked at
             return type(self)(self.field, self.hash_key, Knots.declared(self.field.knots))
         numbers = self.numbers(table)
-        measure = self._measure_type.learn(self.field, numbers[~np.isnan(numbers)])
+        measure = learn_measure(self.field, numbers[~np.isnan(numbers)])
         return self if measure is None else replace(self, measure=measure)
 
     def learn_tally(self, tally: Tally) -> Self:

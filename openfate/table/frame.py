@@ -82,7 +82,7 @@ class Table:
     def few(self) -> Mapping[str, tuple[type[pl.DataType], Sequence[Any]]]:
         """The type and the cells of each column of plain texts and numbers, as Python has them.
 
-        Of those that are text, truth values, int64 or float64; of none where rows are not few.
+        Of those that are text, booleans, int64 or float64; of none where rows are not few.
 
         Examples
         --------
@@ -144,7 +144,8 @@ def read_table(frame: Any) -> Table:
         few = _read_few(frame) if len(frame) <= FEW_ROWS else {}
         for name, column in columns.items():
             if name in few:
-                if few[name][0] is pl.Float64 and _has_nan(few[name][1]):
+                is_float = few[name][0] is pl.Float64
+                if is_float and any([cell != cell for cell in few[name][1]]):  # NaN
                     columns[name] = _nan_to_null(column)
                     few[name] = pl.Float64, columns[name].to_list()
                 continue
@@ -183,10 +184,6 @@ def _read_few(frame: pl.DataFrame) -> dict[str, tuple[type[pl.DataType], Sequenc
     rows = (frame if len(plain) == len(types) else frame.select(list(plain))).rows()
     cells: Iterable[Sequence[Any]] = zip(*rows, strict=True) if rows else [()] * len(plain)
     return dict(zip(plain, zip(plain.values(), cells, strict=True), strict=True))
-
-
-def _has_nan(cells: Sequence[Any]) -> bool:
-    return any([cell != cell for cell in cells])
 
 
 def _check_names(names: Iterable[Any]) -> None:
@@ -244,7 +241,7 @@ def text_of(column: pl.Series, field: str) -> pl.Series:
 
 
 def plain_text(cell: int | float | bool) -> str | None:
-    """`text_of` for a number or a truth value; None where polars would have to write it.
+    """`text_of` for a number or a boolean; None where polars would have to write it.
 
     Examples
     --------

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _TEXTS = 1 << 16  # at a time: what they need besides is some five times their own size
 FEW = 16  # keys are hashed one by one: a frame library takes longer to begin
 _64_BITS = (1 << 64) - 1
+STEP = 0x9E3779B97F4A7C15  # of SplitMix64
 
 
 def mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -27,7 +28,7 @@ def mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     >>> mix_bits(np.array([0, 1], np.uint64))
     array([16294208416658607535, 10451216379200822465], dtype=uint64)
     """
-    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = x + np.uint64(STEP)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)))
@@ -70,7 +71,7 @@ def hash_key(key: str | int) -> np.uint64:
 
 def _mix(x: int) -> int:
     """`mix_bits` of one number."""
-    x = (x + 0x9E3779B97F4A7C15) & _64_BITS
+    x = (x + STEP) & _64_BITS
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64_BITS
     return x ^ (x >> 31)

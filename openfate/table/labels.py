@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from openfate.errors import InputError
 
-_ONE_EACH = "give a text, a number or a truth value for each row"
+_ONE_EACH = "give a text, a number or a boolean for each row"
 _LARGEST = 1e100  # of a number to predict: squares of larger ones would leave float64
 
 

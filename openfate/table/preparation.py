@@ -29,9 +29,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.errors import DataFileError, InputError, check_choice, check_integer
+from openfate.errors import DataFileError, InputError, check_choice, check_integer, first_line
 from openfate.executor import executor, spread
-from openfate.files import add_entry, hold_folder, read_journal, write_whole, writing
+from openfate.files import (
+    add_entry,
+    hold_folder,
+    read_journal,
+    unwritable,
+    write_whole,
+    writing,
+)
 from openfate.records import versions
 from openfate.table.blocks import (
     Blocks,
@@ -189,7 +196,7 @@ def prepare(
             shutil.rmtree(work)
     except OSError as error:
         # A full disk may show itself anywhere; what is finished is kept.
-        raise DataFileError(f"{out}: cannot be written ({error.strerror or error}).") from None
+        raise unwritable(Path(out), error) from None
     return PreparedData(folder)
 
 
@@ -628,5 +635,4 @@ def _save(path: Path, frame: pl.LazyFrame, compression: Literal["lz4", "zstd"]) 
         with writing(path) as file:
             frame.sink_parquet(file, compression=compression, row_group_size=1 << 18)
     except pl.exceptions.PolarsError as error:  # a full disk, in polars' words
-        reason = str(error).splitlines()[0]
-        raise DataFileError(f"{path}: cannot be written ({reason}).") from None
+        raise DataFileError(f"{path}: cannot be written ({first_line(error)}).") from None

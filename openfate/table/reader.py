@@ -31,7 +31,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError, InputError, first_line
 from openfate.table.dtypes import (
     as_type,
     canonical,
@@ -73,7 +73,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TextRows:
     """A parsed chunk: its cells as text, null where empty.
 
     `lines` are those of the rows, or None where they follow `line`; `bad` are the lines of another
@@ -252,7 +252,7 @@ class TextFile:
 
     # ---- records -> cells ----------------------------------------------------------------------
 
-    def rows(self, chunk_bytes: int = 4 << 20) -> Iterator[Rows]:
+    def rows(self, chunk_bytes: int = 4 << 20) -> Iterator[TextRows]:
         """Every row, some megabytes at a time; a line of another width is an error."""
         for chunk in self.chunks(chunk_bytes):
             rows = self.parse(chunk)
@@ -270,7 +270,7 @@ class TextFile:
             f"columns; {remedy}."
         )
 
-    def parse(self, chunk: Chunk, columns: Sequence[str] | None = None) -> Rows:
+    def parse(self, chunk: Chunk, columns: Sequence[str] | None = None) -> TextRows:
         """Read a chunk's cells as text; threads may call it.
 
         Parameters
@@ -285,10 +285,10 @@ class TextFile:
             # WHY: polars fills short lines with nulls but refuses long ones, so a chunk that it
             # takes and that has the right number of separators has no wrong line.
             if cells is not None and n_marks == len(cells) * (len(self.columns) - 1):
-                return Rows(cells, chunk.line)
+                return TextRows(cells, chunk.line)
         return self._parse_by_line(chunk, names)
 
-    def _parse_by_line(self, chunk: Chunk, names: Sequence[str]) -> Rows:
+    def _parse_by_line(self, chunk: Chunk, names: Sequence[str]) -> TextRows:
         """Find the lines of another width, and parse the rest."""
         data, codes = chunk.data, np.frombuffer(chunk.data, np.uint8)
         outside = np.ones(len(codes), np.bool_)
@@ -314,7 +314,7 @@ class TextFile:
                 "write it again, quoting by the rules of CSV."
             )
         bad = [(int(a), int(b)) for a, b in zip(line[wrong], width[wrong], strict=True)]
-        return Rows(cells, chunk.line, line[good], bad)
+        return TextRows(cells, chunk.line, line[good], bad)
 
     def _cells(self, data: bytes, names: Sequence[str]) -> pl.DataFrame | None:
         if not data:
@@ -464,17 +464,17 @@ class ParquetFile:
         for first in range(start, self.n_rows, _PARQUET_ROWS):
             yield Chunk(first + 1, first, min(first + _PARQUET_ROWS, self.n_rows))
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[TextRows]:
         """Every row as text."""
         return map(self.parse, self.chunks())
 
-    def parse(self, chunk: Chunk, columns: Sequence[str] | None = None) -> Rows:
+    def parse(self, chunk: Chunk, columns: Sequence[str] | None = None) -> TextRows:
         """Read a chunk's cells as text; threads may call it."""
         rows = self._scan.slice(chunk.start, chunk.stop - chunk.start)
         with self._named():
             frame = rows.select(columns or self.columns).collect()
         cells = pl.DataFrame([text_of(column, column.name) for column in frame])
-        return Rows(cells, chunk.line)
+        return TextRows(cells, chunk.line)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -482,8 +482,9 @@ class ParquetFile:
         try:
             yield
         except _REFUSALS as error:
-            what = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise DataFileError(f"{self.path}: cannot be read as Parquet ({what}).") from None
+            raise DataFileError(
+                f"{self.path}: cannot be read as Parquet ({first_line(error)})."
+            ) from None
 
 
 class ShardFile(ParquetFile):
@@ -900,13 +901,11 @@ def _measure(field: Field, spans: Mapping[str, _Span]) -> Field:
     span = spans.get(field.name)
     if field.kind != "numeric" or span is None or not span.n:
         return field
-    if field.numeric == "log":
+    if field.numeric == "log" or field.knots is not None:
         return field
     if field.numeric == "linear":
         knots = Knots.learn(field, span.first)
-        if knots is None or field.knots is not None:
-            return field
-        return field.unchecked(knots=tuple(knots.to_json()))
+        return field if knots is None else field.unchecked(knots=tuple(knots.to_json()))
     if field.numeric == "value":
         std = (span.squares / span.n) ** 0.5 if span.low < span.high else 1.0
         return field if field.scale else replace(field, scale=(span.mean, std or 1.0))

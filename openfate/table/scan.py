@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from openfate.errors import DataFileError, InputError, suggest
+from openfate.errors import DataFileError, InputError, first_line, suggest
 from openfate.table.frame import Table
 from openfate.table.multihot import PART_ROWS
 from openfate.table.reader import RowFile, rebatch
@@ -91,8 +91,7 @@ class Scan:
         except _REFUSALS as error:
             if isinstance(error, InputError):
                 raise
-            what = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise DataFileError(f"the rows cannot be read ({what}).") from None
+            raise DataFileError(f"the rows cannot be read ({first_line(error)}).") from None
 
 
 def open_rows(X: Any) -> Rows | None:
@@ -121,9 +120,7 @@ def _of_lazy_frame(frame: pl.LazyFrame) -> Scan:
     try:
         types = dict(frame.collect_schema())
     except _REFUSALS as error:
-        raise DataFileError(
-            f"the lazy frame cannot be read ({str(error).splitlines()[0]})."
-        ) from None
+        raise DataFileError(f"the lazy frame cannot be read ({first_line(error)}).") from None
     return Scan(
         types,
         # WHY: a row's place counts (which rows are spared goes by it), so the order must stay.

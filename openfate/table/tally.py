@@ -14,6 +14,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from openfate.table.hashes import STEP, mix_bits
+
 Floats = NDArray[np.float64]
 
 SAMPLED = 100_000  # numbers that are kept, at most, to find quantiles among
@@ -126,9 +128,5 @@ def _is_chosen(rows: NDArray[np.int64], halvings: int) -> NDArray[np.bool_]:
     """(n,) one row in 2^halvings, by a hash of its number."""
     if not halvings:
         return np.ones(len(rows), dtype=bool)
-    # splitmix64, whose bits look random even for 0, 1, 2, ...
-    x = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    return np.asarray(x >> np.uint64(64 - halvings) == 0)
+    hashes = mix_bits(rows.astype(np.uint64) * np.uint64(STEP))
+    return np.asarray(hashes >> np.uint64(64 - halvings) == 0)

@@ -35,7 +35,7 @@ _USUAL: dict[str, type[Kind]] = {"categorical": Text, "numeric": Number}
 _WIDE = 32  # WHY: of fewer columns the calls of numpy take longer than what they save
 
 
-class Edges(NamedTuple):
+class CellEdges(NamedTuple):
     """What new columns give each row: a cell has one or two features, or none."""
 
     ids: Ids  # (N, columns, 2) from 0, -1 for none
@@ -152,9 +152,9 @@ def read_wide(
     return wide
 
 
-def edges_of(table: Table, wide: WideColumns) -> Edges | None:
+def edges_of(table: Table, wide: WideColumns) -> CellEdges | None:
     """The edges of the columns in the rows that they were read from; None for other rows."""
-    found: Edges | None = table.memo.get(("", wide))
+    found: CellEdges | None = table.memo.get(("", wide))
     return found
 
 
@@ -182,7 +182,7 @@ def _read_texts(
 _MISSING = frozenset([None])
 
 
-def _edges(wide: WideColumns, code: Ids, cells: Floats) -> Edges:
+def _edges(wide: WideColumns, code: Ids, cells: Floats) -> CellEdges:
     """Edges of texts (texts, N), -1 where missing, and of numbers (numbers, N), NaN there."""
     n_rows, first = cells.shape[1], wide.first
     missing = np.where(wide.has_missing, first + wide.n_keys, -1)
@@ -204,4 +204,4 @@ def _edges(wide: WideColumns, code: Ids, cells: Floats) -> Edges:
         # WHY doubles: as `Knots.keys_in` has them, to the last bit.
         values[row, at, 0] = 1 - share.astype(np.float64)
         values[row, at, 1] = share
-    return Edges(ids, values)
+    return CellEdges(ids, values)

@@ -28,7 +28,7 @@ from openfate.training.batches import Array, Bag, Batch
 from openfate.training.checkpoint import Checkpoint
 from openfate.training.lines import Lines
 from openfate.training.masking import draw_masks, drop_edges
-from openfate.training.metrics import loss_and_slope, mean_loss, mixture
+from openfate.training.metrics import loss_and_slope, mean_loss, mean_of_members
 from openfate.training.optim import LeanAdam, Optimizer, RowAdam, make_optimizer, rate_at
 from openfate.training.ranks import Ranks
 from openfate.training.settings import EngineName, Settings
@@ -427,7 +427,7 @@ class Engine:
         with self._precision():
             outputs = self.model.backbone(bag.sums(W, value))
         if not training and outputs.dim() > 2:
-            outputs = mixture(self.settings.loss, full_precision(outputs))
+            outputs = mean_of_members(self.settings.loss, full_precision(outputs))
         return self._mean_loss(outputs, bag)
 
     def _is_written_out(self, bag: Bag) -> bool:

@@ -69,7 +69,20 @@ class History:
         return count
 
 
-class MeanWeights:
+class _Kept:
+    """Weights that are kept beside those of a model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.state: dict[str, Tensor] = {}
+
+    def restore(self) -> None:
+        """Put them into the model, if there are any."""
+        if self.state:
+            self.model.load_state_dict(self.state)
+
+
+class MeanWeights(_Kept):
     """A mean of weights in which the last quarter or so of what was added counts.
 
     The k-th addition moves the mean by (eta + 1) / (k + eta): a window that grows with the run.
@@ -88,8 +101,8 @@ class MeanWeights:
     _ETA = 8
 
     def __init__(self, model: nn.Module) -> None:
-        self.model, self.count = model, 0
-        self.state: dict[str, Tensor] = {}
+        super().__init__(model)
+        self.count = 0
 
     @torch.no_grad()
     def add(self) -> None:
@@ -111,12 +124,6 @@ class MeanWeights:
         finally:
             self._swap()
 
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Leave the mean weights in the model, if there are any."""
-        if self.state:
-            self.model.load_state_dict(self.state)
-
     def _swap(self) -> None:
         """Exchange what parameters hold, not a number of it."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
@@ -124,7 +131,7 @@ class MeanWeights:
                 tensor.data, self.state[name] = self.state[name], tensor.data
 
 
-class BestWeights:
+class BestWeights(_Kept):
     """The weights of the step with the highest score so far.
 
     Examples
@@ -136,8 +143,8 @@ class BestWeights:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model, self.score = model, -math.inf
-        self.state: dict[str, Tensor] = {}
+        super().__init__(model)
+        self.score = -math.inf
 
     def keep(self, score: float) -> None:
         """Note the weights as they are now."""
@@ -146,8 +153,3 @@ class BestWeights:
             self.state = {name: value.clone() for name, value in state.items()}
         else:  # WHY: one call that copies in place; clones of a small model take longer than a step
             torch._foreach_copy_([self.state[name] for name in state], list(state.values()))
-
-    def restore(self) -> None:
-        """Put them back into the model, if there are any."""
-        if self.state:
-            self.model.load_state_dict(self.state)

@@ -105,13 +105,13 @@ def _sigmoid_loss(logits: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Ten
     return weighted_mean(each, weight), off.mul_(share[:, None]).view(logits.shape)
 
 
-def mixture(loss: Loss, outputs: Tensor) -> Tensor:
+def mean_of_members(loss: Loss, outputs: Tensor) -> Tensor:
     """(N, C) the output of members (N, M, C) together: logits of their mean, or mean numbers.
 
     Examples
     --------
     >>> members = torch.tensor([[[0.0], [20.0]]])
-    >>> mixture("log_loss", members).sigmoid().round(decimals=3)
+    >>> mean_of_members("log_loss", members).sigmoid().round(decimals=3)
     tensor([[0.7500]])
     """
     if loss in ("squared_error", "absolute_error"):

@@ -15,6 +15,12 @@ from openfate.errors import OpenFATEError
 _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
+def not_measured(what: str, done: subprocess.CompletedProcess[str]) -> OpenFATEError:
+    """The error of a process that failed: the last line of what it said."""
+    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    return OpenFATEError(f"{what} could not be measured: {last}")
+
+
 def run_apart(
     arguments: Sequence[str], n_threads: int, what: str, python: Path | None = None
 ) -> dict[str, Any]:
@@ -38,7 +44,6 @@ def run_apart(
     command += ["--threads", str(n_threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise OpenFATEError(f"{what} could not be measured: {last}")
+        raise not_measured(what, done)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

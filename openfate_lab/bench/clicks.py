@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 
 import openfate
 from openfate.errors import InputError
-from openfate.training import roc_auc
 from openfate_lab.arguments import at_least
 from openfate_lab.bench.apart import run_apart
 from openfate_lab.bench.memory import watch_peak
-from openfate_lab.bench.record import about, megabytes, now, tell
+from openfate_lab.bench.record import about, megabytes, now, score_chances, tell
 from openfate_lab.data import write_raw_criteo
 
 Strategy = Literal["none", "fate"]
@@ -156,13 +155,11 @@ def print_clicks_side(side: str, folder: str, strategy: Strategy, threads: int =
         trained = now("cpu")
         chance, y = score()
         ended = now("cpu")
-    clipped = np.clip(np.asarray(chance, np.float64), 1e-7, 1 - 1e-7)
-    loss = -np.log(np.where(y == 1, clipped, 1 - clipped)).mean()
     found = {
         "seconds": round(ended - started, 3),
         "parts": {"train": round(trained - started, 3), "score": round(ended - trained, 3)},
         "bytes": peak.n_bytes,
-        "scores": {"auc": round(roc_auc(clipped, y), 4), "log_loss": round(float(loss), 4)},
+        "scores": score_chances(chance, y),
     }
     print(json.dumps(found))
     return 0

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import torch
 
-from openfate.errors import InputError, OpenFATEError
+from openfate.errors import InputError
+from openfate_lab.bench.apart import not_measured
 from openfate_lab.bench.cases import CASES, Bench, Case
 
 UNKNOWN = 3  # the exit code of a process that cannot tell its own peak
@@ -37,8 +38,7 @@ def peak_bytes(case: Case, bench: Bench, side: str) -> int | None:
         return int(done.stdout)
     if done.returncode == UNKNOWN:
         return None
-    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    raise OpenFATEError(f"memory of {side} could not be measured: {last}")
+    raise not_measured(f"memory of {side}", done)
 
 
 def print_memory(case: str, bench: Bench, side: str, threads: int = 1) -> int:
@@ -71,10 +71,10 @@ def watch_peak() -> Iterator[Peak]:
     except OSError:
         yield peak
         return
-    before = _kilobytes(status, "VmHWM")
+    before = _most_kilobytes(status)
     yield peak
     # WHY max: Linux writes the peak down late, so two readings may shrink by some pages.
-    peak.n_bytes = max(_kilobytes(status, "VmHWM") - before, 0) * 1024
+    peak.n_bytes = max(_most_kilobytes(status) - before, 0) * 1024
 
 
 def forget_peak() -> int:
@@ -110,6 +110,6 @@ def _run(case: Case, bench: Bench, side: str, n_times: int) -> None:
     (case.ours(bench) if side == "ours" else case.peer(bench))(n_times)
 
 
-def _kilobytes(status: Path, key: str) -> int:
-    line = next(line for line in status.read_text().splitlines() if line.startswith(key))
+def _most_kilobytes(status: Path) -> int:
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1])

@@ -15,11 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from openfate.errors import InputError
 from openfate.files import check_place, writing
 from openfate.records import versions
+from openfate.training import roc_auc
 from openfate_lab.arguments import typed_command
 
 
@@ -55,6 +58,19 @@ def now(device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
+
+
+def score_chances(chance: NDArray[np.floating], y: NDArray[np.integer]) -> dict[str, float]:
+    """ROC-AUC and log-loss of chances (n,) of the second class, to four digits.
+
+    Examples
+    --------
+    >>> score_chances(np.array([0.1, 0.8]), np.array([0, 1]))
+    {'auc': 1.0, 'log_loss': 0.1643}
+    """
+    clipped = np.clip(np.asarray(chance, np.float64), 1e-7, 1 - 1e-7)
+    loss = -np.log(np.where(y == 1, clipped, 1 - clipped)).mean()
+    return {"auc": round(roc_auc(clipped, y), 4), "log_loss": round(float(loss), 4)}
 
 
 def about(device: str) -> dict[str, Any]:

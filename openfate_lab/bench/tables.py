@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 import openfate
 from openfate.errors import InputError, OpenFATEError
-from openfate.training import roc_auc
 from openfate_lab.arguments import at_least
 from openfate_lab.bench.apart import run_apart
 from openfate_lab.bench.memory import watch_peak
-from openfate_lab.bench.record import about, megabytes, now, tell
+from openfate_lab.bench.record import about, megabytes, now, score_chances, tell
 
 Side = Literal["ours", "peer"]
 Frame = Any  # of pandas, which is an extra
@@ -223,10 +222,7 @@ def _fit(case: TableCase, make: Callable[[], Any]) -> dict[str, Any]:
     model = make()
     seconds, n_bytes = _timed(lambda: model.fit(rows, y))
     later, truth = make_table(_HELD_OUT, case.n_columns, seed=1)
-    chance = model.predict_proba(later)[:, 1].clip(1e-7, 1 - 1e-7)
-    loss = -np.log(np.where(truth == 1, chance, 1 - chance)).mean()
-    scores = {"auc": roc_auc(chance, truth), "log_loss": float(loss)}
-    return _found(seconds, n_bytes, **{key: round(x, 4) for key, x in scores.items()})
+    return _found(seconds, n_bytes, **score_chances(model.predict_proba(later)[:, 1], truth))
 
 
 def _predict(case: TableCase, make: Callable[[], Any]) -> dict[str, Any]:

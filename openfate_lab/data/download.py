@@ -166,7 +166,7 @@ def _download(url: str, into: IO[bytes], on_progress: Progress | None) -> None:
         error.close()
         reason = _one_line(error.reason).removesuffix(".")
         raise DataFileError(
-            f"{url}: the server answers {error.code} {reason}; try again, or give another --url."
+            f"{url}: the server answers {error.code} {reason}; try again, or give another url."
         ) from None
     except InputError:  # WHY: it is a ValueError
         raise

@@ -47,7 +47,7 @@ from openfate_lab.experiments.arrivals import (
 from openfate_lab.experiments.display import Cell, draw_panels
 from openfate_lab.experiments.gaps import Gap, gap_closed, tell_gaps
 from openfate_lab.experiments.runner import Experiment, Plan, Record, choose, summarise
-from openfate_lab.experiments.uci import check_shares, load_once
+from openfate_lab.experiments.uci import check_shares, load_once, place_of
 from openfate_lab.experiments.wrapped_models import make_lightgbm
 
 _COLOURS = {
@@ -143,7 +143,7 @@ class Labels(Experiment):
             names = tuple(n for n in _names(counts) if n.partition("@")[0] in methods)
             for share in check_shares(self.observed):
                 for seed in range(trials):
-                    place = f"{name}/observed-{share!r}/seed-{seed}"
+                    place = place_of(name, share, seed)
                     yield Plan(self, name, seed, names, place, share, data=data)
 
     def header(self, plan: Plan) -> Record:

@@ -77,7 +77,7 @@ class TableExperiment(Experiment):
             for share in shares:
                 make_split(dataset, share, 0, self.novelty)  # refuses what is no share
                 for seed in range(self.seed, self.seed + trials):
-                    plan = Plan(self, name, seed, (), _place(name, share, seed), share, data=data)
+                    plan = Plan(self, name, seed, (), place_of(name, share, seed), share, data=data)
                     yield replace(plan, methods=self.methods_of(plan))
 
     def methods_of(self, plan: Plan) -> tuple[str, ...]:
@@ -139,7 +139,8 @@ def check_shares(observed: Sequence[float] | Literal["all"]) -> tuple[float, ...
     return tuple(dict.fromkeys(map(float, observed)))
 
 
-def _place(dataset: str, observed: float, seed: int) -> str:
+def place_of(dataset: str, observed: float, seed: int) -> str:
+    """Where the record of a trial lies."""
     return f"{dataset}/observed-{observed!r}/seed-{seed}"
 
 

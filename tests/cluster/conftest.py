@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cli.tables import people, run
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +33,14 @@ def cluster(ray_cluster):
 
     with using(ray_cluster):
         yield ray_cluster
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Rows, later rows, and a bundle that was fitted on the first."""
+    folder = tmp_path_factory.mktemp("tables")
+    people(300, 0).write_csv(folder / "train.csv")
+    people(260, 1, later=True).write_csv(folder / "later.csv")
+    run("fit", folder / "train.csv", "--target", "rich", "--exclude", "id", "--strategy",
+        "evidence", "--epochs", 15, "--out", folder / "model")  # fmt: skip
+    return folder

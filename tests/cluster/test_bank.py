@@ -9,7 +9,7 @@ import signal
 import numpy as np
 import polars as pl
 import pytest
-from cli.tables import digest, people, run
+from cli.tables import digest, people
 
 from cluster.by_value import by_value
 from openfate import FATEClassifier
@@ -18,16 +18,6 @@ from openfate.executor import using
 from openfate.table import Encoder
 
 by_value(__name__)
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tables")
-    people(300, 0).write_csv(folder / "train.csv")
-    people(260, 1, later=True).write_csv(folder / "later.csv")
-    run("fit", folder / "train.csv", "--target", "rich", "--exclude", "id", "--strategy",
-        "evidence", "--epochs", 15, "--out", folder / "model")  # fmt: skip
-    return folder
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from cli.tables import digest, people, process, run
+from cli.tables import digest, process
 
 from openfate.cluster import connect
 from openfate.errors import InputError
@@ -69,16 +69,6 @@ def head(tmp_path_factory):
     os.environ.pop("RAY_AUTH_MODE")
     if before is not None:
         os.environ["RAY_AUTH_MODE"] = before
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tables")
-    people(300, 0).write_csv(folder / "train.csv")
-    people(260, 1, later=True).write_csv(folder / "later.csv")
-    run("fit", folder / "train.csv", "--target", "rich", "--exclude", "id", "--strategy",
-        "evidence", "--epochs", 15, "--out", folder / "model")  # fmt: skip
-    return folder
 
 
 def finish(command):

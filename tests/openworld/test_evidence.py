@@ -666,5 +666,5 @@ def test_a_second_sweep_weighs_voters_as_the_first_one_did():
     second.add(X, votes, P0)
     assert first.weights.min() < 0.2
     assert np.array_equal(first.weights, second.weights)
-    weight = first.vote_weights(evidence.hash_votes(P0, "multiclass"))
+    weight = evidence.vote_weights(first, evidence.hash_votes(P0, "multiclass"))
     assert np.allclose(second.mean, weight @ votes / weight.sum())

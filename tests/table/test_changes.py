@@ -24,7 +24,7 @@ from openfate.table import (
     enforce,
     read_table,
 )
-from openfate.table.changes import ColumnChange, Growth
+from openfate.table.changes import Allowed, ColumnChange
 
 NEW = ("extrapolate", "ignore", "warn", "error")
 ROWS = {"job": ["cook", "pilot", None], "age": [0.0, 4.5, 10.0], "city": ["Rome", "Oslo", "Rome"]}
@@ -175,7 +175,7 @@ def test_one_warning_names_everything_and_growth_goes_on(encoder):
         "field 'job' has 2 new values ('judge', 'nurse') (new_values=warn); "
         "field 'age' has 2 new values (5 to 6, missing) (new_values=warn)."
     ]
-    assert growth == Growth(("shift",), None)
+    assert growth == Allowed(("shift",), None)
 
 
 @pytest.mark.parametrize("word", ["warn", "error"])
@@ -220,7 +220,7 @@ def test_the_word_missing_is_not_a_missing_cell(encoder):
 def test_growth_is_what_the_policies_allow(encoder, policies, columns, values):
     table = read_table(pl.DataFrame(LATER))
     growth = enforce(encoder, table, policies)
-    assert growth == Growth(columns, values)
+    assert growth == Allowed(columns, values)
     grown = encoder.grow_copy(table, columns=growth.columns, values=growth.values)
     assert set(grown.fields) - set(encoder.fields) == set(columns)
 

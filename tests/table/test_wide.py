@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openfate.table import Encoder, Field, Schema, Table, read_table, schema, wide
-from openfate.table.changes import Growth
+from openfate.table.changes import Allowed
 from openfate.table.fields import KINDS, Text
 
 KNOWN = pl.DataFrame({"job": ["cook", None, "pilot"] * 9, "age": np.linspace(20, 60, 27)})
@@ -54,7 +54,7 @@ def grown(encoder, frame, least, lasting):
                 and table.columns[n].null_count() < table.n_rows)  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wide, "_WIDE", least)
-        found = Growth(new, None).grow(encoder, table, None, "linear", lasting=lasting)
+        found = Allowed(new, None).grow(encoder, table, None, "linear", lasting=lasting)
         return found, found.encode(table)
 
 

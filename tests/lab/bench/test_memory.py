@@ -22,7 +22,7 @@ def test_a_peak_that_linux_wrote_down_late_is_not_below_zero(
     after, n_bytes, tiny, monkeypatch, capsys
 ):
     readings = iter([5000, after])
-    monkeypatch.setattr(bench_memory, "_kilobytes", lambda status, key: next(readings))
+    monkeypatch.setattr(bench_memory, "_most_kilobytes", lambda status: next(readings))
     monkeypatch.setattr(Path, "write_text", lambda path, text: None)
     assert bench.main(["memory", "uci-robot", "train", "ours"]) == 0
     assert int(capsys.readouterr().out) == n_bytes

@@ -192,7 +192,7 @@ def test_a_wrong_download_leaves_the_old_file(server, tmp_path):
 @pytest.mark.parametrize(
     ("page", "content", "what"),
     [
-        ("/absent", None, "the server answers 404 Not Found; try again, or give another --url."),
+        ("/absent", None, "the server answers 404 Not Found; try again, or give another url."),
         ("/short", GENE, f"the download broke off at {len(GENE)} of {len(GENE) + 10} bytes; "
          "try again."),
         ("/zip", zipped({"other": b""}), "the zip archive holds no file named splice.data."),
@@ -246,7 +246,7 @@ def test_a_redirect_to_itself_is_one_line(server, tmp_path):
     assert str(error.value) == (
         f"{server.url}/loop: the server answers 302 The HTTP server returned a redirect error that "
         "would lead to an infinite loop. The last 30x error message was: Found; try again, or give "
-        "another --url."
+        "another url."
     )
 
 
