@@ -339,7 +339,7 @@ def rows_for(estimator: Any, rows: Any) -> Any:
 
 
 def _without_objects(frame: nw.DataFrame[Any]) -> Any:
-    """The rows, columns of Python's objects as numbers: truth values of which some are missing."""
+    """The rows, columns of Python's objects as numbers: booleans of which some are missing."""
     objects = [name for name, dtype in frame.schema.items() if dtype == nw.Object]
     if not objects:
         return frame.to_native()
@@ -353,7 +353,7 @@ def _without_objects(frame: nw.DataFrame[Any]) -> Any:
 
 
 def _plain(column: pl.Series, package: str, words: bool) -> pl.Series:
-    """Numbers or truth values; text too, where it is taken."""
+    """Numbers or booleans; text too, where it is taken."""
     dtype = column.dtype
     if dtype == pl.Boolean or dtype.is_integer() or dtype.is_float():
         return column

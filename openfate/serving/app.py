@@ -227,7 +227,7 @@ class Service:
         labels = read_labels(told, len(ids))
         _check_labels(bank, labels)
         if told.get("revise", False) not in (False, True):
-            refuse("revise is no truth value", "revise", "give true or false")
+            refuse("revise is no boolean", "revise", "give true or false")
         revise = {"revise": True} if told.get("revise") else {}
         told = {"kind": "label", "ids": ids, "labels": labels, **revise}
         return await self._submit(request, told)
@@ -548,7 +548,7 @@ def _flag(request: Request, name: str) -> bool:
 def _number(request: Request, name: str, usual: int, most: int) -> int:
     text = request.query_params.get(name, str(usual))
     if not (text.isascii() and text.isdigit() and int(text[:9]) <= most):
-        refuse(f"{name} is {text[:40]!r}", name, f"give a whole number from 0 to {most}")
+        refuse(f"{name} is {text[:40]!r}", name, f"give an integer from 0 to {most}")
     return int(text)
 
 

@@ -98,7 +98,7 @@ def read_rows(told: Mapping[str, Any], limits: Limits) -> list[dict[str, Any]]:
     >>> read_rows({"rows": [{"age": {}}]}, Limits())
     Traceback (most recent call last):
     openfate.serving.log.RefusedError: row 0 holds an object in 'age': give texts, numbers, \
-truth values, null, or a list of them.
+booleans, null, or a list of them.
     """
     if ("row" in told) == ("rows" in told):
         refuse("there is no row", "rows", 'give "row", an object, or "rows", a list of them')
@@ -150,7 +150,7 @@ def _check_row(row: Any, at: int, limits: Limits) -> None:
             refuse(
                 f"row {at} holds an object in {name[:80]!r}",
                 name[:80],
-                "give texts, numbers, truth values, null, or a list of them",
+                "give texts, numbers, booleans, null, or a list of them",
             )
         if not 0 < len(name) <= longest or "\0" in name:
             _refuse_text(name, f"row {at} has a column", longest)
@@ -170,7 +170,7 @@ def _refuse_text(text: str, where: str, longest: int) -> NoReturn:
 
 
 def read_ids(told: Mapping[str, Any], n_rows: int | None, limits: Limits) -> list[str | None]:
-    """The ids of rows: texts or whole numbers; none for None, where there are rows."""
+    """The ids of rows: strings or integers; none for None, where there are rows."""
     ids = [told["id"]] if "id" in told else told.get("ids")
     if ids is None and n_rows is not None:
         return [None] * n_rows
@@ -193,13 +193,13 @@ def _read_id(name: Any, may_lack: bool, limits: Limits) -> str | None:
         refuse(
             f"{str(name)[:40]!r} is no id",
             "ids",
-            f"give a text of 1 to {limits.value_length} characters or a whole number",
+            f"give a text of 1 to {limits.value_length} characters or an integer",
         )
     return str(name)
 
 
 def read_labels(told: Mapping[str, Any], n_rows: int) -> list[Any]:
-    """As many labels as rows: numbers, texts, truth values; lists of 0 and 1 for several labels."""
+    """As many labels as rows: numbers, texts, booleans; lists of 0 and 1 for several labels."""
     labels = [told["label"]] if "label" in told else told.get("labels")
     if not isinstance(labels, list) or len(labels) != n_rows:
         found = f"{len(labels)} labels" if isinstance(labels, list) else "no list of labels"

@@ -769,7 +769,7 @@ class LiveBank:
             self._lacking[bundle] = why  # WHY: to read them again at every look takes all the time
         raise DataFileError(
             f"the model of this state is trained again on the rows that bundle {digest[:12]} was "
-            f"fitted on ({self._lacking[bundle].rstrip('.')}); start again with those (--train)."
+            f"fitted on ({self._lacking[bundle].rstrip('.')}); start again with those (train)."
         )
 
     def _check_rollback(self, to: int) -> None:
@@ -782,7 +782,7 @@ class LiveBank:
                 f"the bundle of then, {bundle[:12]}, is trained again on rows that this process "
                 "does not have",
                 field="to",
-                remedy="start it with that bundle and its rows (--train, --replay)",
+                remedy="start it with that bundle and its rows (train, replay)",
                 status=409,
             )
 
@@ -863,17 +863,15 @@ def _tell_apart(current: str, given: str) -> str:
     if of != digest:
         return (
             f"is the state of another bundle ({current[:12]}, not {given[:12]}); start that one, "
-            "give another --state, or replay=True to replay its log on this bundle."
+            "give another state, or replay=True to replay its log on this bundle."
         )
     if not given_rows:
         return (
             "was made with the rows of fit at hand, on which its model is trained again; give them "
-            "(--train ROWS), or replay=True to replay its log without."
+            "(train), or replay=True to replay its log without."
         )
     was = "other rows of fit" if rows else "no rows of fit at hand"
-    return (
-        f"was made with {was}; start without --train, or replay=True to replay its log with these."
-    )
+    return f"was made with {was}; start without train, or replay=True to replay its log with these."
 
 
 def _check_servable(bank: FeatureBank) -> None:

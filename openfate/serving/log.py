@@ -917,7 +917,7 @@ class _Sqlite:
             self._mark = os.open(folder / "acknowledged", os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise DataFileError(
-                f"{folder}: cannot be written ({error.strerror or error}); give another --state."
+                f"{folder}: cannot be written ({error.strerror or error}); give another state."
             ) from None
         self._open()
 
@@ -1069,7 +1069,7 @@ class _Postgres:
         try:
             self._connect()
         except LogUnavailableError as error:
-            raise DataFileError(f"{error} Start the database, or give another --state.") from None
+            raise DataFileError(f"{error} Start the database, or give another state.") from None
 
     def __str__(self) -> str:
         try:

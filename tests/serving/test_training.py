@@ -322,7 +322,7 @@ def test_the_command_refuses_rows_that_are_not_those(fitted, trained, tmp_path, 
     with LiveBank(trained.bundle, str(tmp_path / "state"), train=trained.train):
         pass
     state = ("--state", tmp_path / "state")
-    assert "give them (--train ROWS)" in refused("serve", trained.bundle, *state)
+    assert "give them (train)" in refused("serve", trained.bundle, *state)
 
 
 def test_the_target_of_a_bundle_from_python_is_named(trained, tmp_path):
