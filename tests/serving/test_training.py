@@ -101,7 +101,7 @@ def test_a_state_is_not_the_same_with_rows_and_without(trained, state):
     with LiveBank(trained.bundle, state, train=trained.train) as live:
         tell(live, 30)
         used, position = live.bank, live.position
-    with pytest.raises(DataFileError, match=r"made with the rows of fit at hand.*--train"):
+    with pytest.raises(DataFileError, match=r"made with the rows of fit.*give them \(train\)"):
         LiveBank(trained.bundle, state)
     with LiveBank(trained.bundle, state, train=trained.train) as live:
         assert live.trainings == 0  # the snapshot holds it
