@@ -130,6 +130,26 @@ def test_gradients_of_dropped_units_are_zero():
     assert torch.equal(h.grad, (out != 0).float())
 
 
+@pytest.mark.parametrize("batch_norm", [True, False])
+@pytest.mark.parametrize("hidden", [(6,), (5, 7), (4, 4, 4)], ids=str)
+@pytest.mark.parametrize("p", [0.0, 0.5])
+@pytest.mark.parametrize("leading", [(40,), (20, 3)], ids=str)
+def test_a_step_with_dropout_has_the_gradients_of_autograd(batch_norm, hidden, p, leading):
+    """The written way back, and that of torch's own layers for the same random numbers."""
+    torch.manual_seed(0)
+    mlp = MLP(6, 2, hidden, batch_norm=batch_norm, dropout=p).double()
+    for norm in mlp.norms:
+        nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
+    z = torch.randn(*leading, 6, dtype=torch.float64, requires_grad=True)
+    wrt, found = [z, *mlp.parameters()], []
+    for layers in (mlp, lambda z: mlp._layers(z.reshape(-1, 6).T).T.view(*leading, 2)):
+        torch.manual_seed(1)
+        out = layers(z)
+        found.append([out, *torch.autograd.grad(out.square().sum(), wrt)])
+    for mine, other in zip(*found, strict=True):
+        assert_near(mine, other, 1e-10)
+
+
 @pytest.mark.parametrize("p", [-0.1, 1.0])
 def test_a_dropout_that_leaves_nothing_is_refused(p):
     with pytest.raises(InputError, match=f"dropout={p}: choose a probability from 0 to 0.99."):
