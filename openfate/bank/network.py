@@ -6,8 +6,6 @@ N rows, C outputs.  Predictions are probabilities, or numbers.
 from __future__ import annotations
 
 import copy
-import functools
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,7 +14,6 @@ import numpy as np
 import scipy.special
 import torch
 from numpy.typing import NDArray
-from threadpoolctl import OpenBLASController, ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
 from openfate._lazy import ComputesOnce
@@ -36,6 +33,7 @@ from openfate.models import (
 )
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table
+from openfate.threads import ONE_THREAD
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -101,7 +99,7 @@ class Network(ComputesOnce):
             # WHY: blocks of rows have a thread each; products that start threads of their own, too
             # small for them, take ten times as long on a busy machine.
             X = X.below(self.n_observed) if drop_new else X  # of a wide table most may be new
-            with _ONE_THREAD:
+            with ONE_THREAD:
                 parts = [
                     self._stacked.logits(local, self._embeddings(ids, field_of, drop_new))
                     for local, ids in (part.touched_features() for part in X.parts())
@@ -242,49 +240,6 @@ class Network(ComputesOnce):
             raise InputError("the members of the network have different features, or are none.")
         mean, deviation = settings["target_scale"]
         return cls(members, settings["task"], (float(mean), float(deviation)))
-
-
-class _OneThread:
-    """Keeps numpy's products to one thread as long as anybody is inside.
-
-    WHY: the limit is of the process.  Of callers that each set it and put back what they found, the
-    last one would put back the limit of another.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._n_inside = threading.Lock(), 0
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._n_inside:
-                self._limit = _blas().limit(limits=1, user_api="blas")
-                _let_go()
-            self._n_inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._n_inside -= 1
-            if not self._n_inside:
-                self._limit.restore_original_limits()
-                _let_go()
-
-
-_ONE_THREAD = _OneThread()
-
-
-@functools.cache
-def _blas() -> ThreadpoolController:
-    """The libraries behind numpy's products; they are looked for once."""
-    return ThreadpoolController()
-
-
-def _let_go() -> None:
-    """Let other threads set limits too.
-
-    WHY: threadpoolctl 3.8 leaves them to the thread that set one first, and ignores the others'.
-    """
-    getattr(OpenBLASController, "clear_controlling_thread", bool)()
 
 
 def finish(logits: Tensor, task: Task, mean: float, deviation: float) -> Tensor:

@@ -328,7 +328,12 @@ class Members(Backbone):
         return members
 
 
-_of_relu = torch.ops.aten.threshold_backward.default
+def _block_(grad: Tensor, out: Tensor) -> None:
+    """Let no gradient through where ReLU, or Dropout after it, left nothing.
+
+    In place: memory that is new to the process costs more than the work.
+    """
+    torch.ops.aten.threshold_backward.grad_input(grad, out, 0, grad_input=grad)
 
 
 class _MemberLayers(torch.autograd.Function):
@@ -379,13 +384,13 @@ def _back_layers(
     grad, of_parameters = grad.contiguous(), list[Tensor]()
     for index in reversed(range(len(inputs))):
         if index < len(inputs) - 1:
-            grad = _of_relu(grad, inputs[index + 1], 0)
+            _block_(grad, inputs[index + 1])
         of_weight = products(inputs[index].transpose(1, 2), grad)
         of_parameters = [grad.sum(1, keepdim=True), of_weight, *of_parameters]
         grad = products(grad, weights[index].transpose(1, 2))
     of_sums = None
     if activated:
-        grad = _of_relu(grad, inputs[0], 0)
+        _block_(grad, inputs[0])
         of_sums = grad.sum(1).view(-1)
     return grad.transpose(0, 1), of_sums, of_parameters
 
@@ -416,7 +421,7 @@ class _PlainLayers(torch.autograd.Function):
         of_parameters: list[Tensor] = []
         for index in reversed(range(len(inputs))):
             if index < len(inputs) - 1:
-                grad = _of_relu(grad, inputs[index + 1], 0)
+                _block_(grad, inputs[index + 1])
             of_parameters = [product(grad, inputs[index].T), grad.sum(1), *of_parameters]
             grad = product(weights[index].T, grad)
         return grad, None, *of_parameters
@@ -460,8 +465,7 @@ class _NormedLayers(torch.autograd.Function):
         h = grad
         for index in reversed(range(ctx.n_layers)):
             if index < ctx.n_layers - 1:
-                # Zero where ReLU or Dropout left nothing; in place, since new memory costs more.
-                torch.ops.aten.threshold_backward.grad_input(grad, h, 0, grad_input=grad)
+                _block_(grad, h)
                 if ctx.has_norms:
                     factor, z = kept.pop(), kept.pop()
                     of_beta, of_gamma = grad.sum(1), torch.linalg.vecdot(grad, z)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from openfate.openworld.evidence import Floats, Task, cell_parts, sigmoid
 from openfate.table import MultiHot
+from openfate.threads import ONE_THREAD
 
 RIDGES = (300.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3)  # from strong to weak: each starts the next
 CLIP = 1e-6  # of probabilities: P0 beyond it would be beyond correction
@@ -256,14 +257,17 @@ class _Loss:
         return theta[:n].reshape(self.shape), side, theta[n + 2 :]
 
     def minimise(self, start: Floats, ridge: float) -> Floats:
-        found = scipy.optimize.minimize(
-            self.value,
-            start,
-            args=(ridge,),
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": _STEPS, "ftol": 1e-6, "gtol": 1e-3},
-        )
+        # WHY: its products are tiny, and threads for them wait a hundred times as long where cores
+        # are busy.
+        with ONE_THREAD:
+            found = scipy.optimize.minimize(
+                self.value,
+                start,
+                args=(ridge,),
+                jac=True,
+                method="L-BFGS-B",
+                options={"maxiter": _STEPS, "ftol": 1e-6, "gtol": 1e-3},
+            )
         return np.asarray(found.x)
 
     def value(self, theta: Floats, ridge: float) -> tuple[float, Floats]:

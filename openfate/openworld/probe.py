@@ -39,6 +39,7 @@ from openfate.openworld.corrections import (
 )
 from openfate.openworld.evidence import TINY, Floats, Pooling, Task
 from openfate.table import MultiHot
+from openfate.threads import ONE_THREAD
 
 Novelty = Literal["values", "columns", "both"]
 Ids = NDArray[np.int64]
@@ -350,7 +351,10 @@ def fit_strength(parts: Sequence[Part], task: Task) -> tuple[float, float]:
         return float(rows.mean() + prior / 2 * (apart @ apart)), gradient
 
     bounds = [_SLOPES, _STRENGTHS if sides[:, 1].any() else (0.0, 0.0)]
-    found = scipy.optimize.minimize(loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds)
+    with ONE_THREAD:
+        found = scipy.optimize.minimize(
+            loss, [1.0, 0.0], jac=True, method="L-BFGS-B", bounds=bounds
+        )
     return float(found.x[0]), float(found.x[1])
 
 

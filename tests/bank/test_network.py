@@ -41,15 +41,3 @@ def test_whichever_thread_predicts_its_products_start_no_threads(monkeypatch):
         for pool in (one, other, one):
             pool.submit(network.predict, X).result()
     assert seen == [{1}] * 3
-
-
-def test_products_have_their_threads_back_after_the_last_of_several_callers():
-    network = Network([RunningFATE(FATE(3, MLP(4, 1))) for _ in range(2)], "binary")
-    X = MultiHot.from_rows([[0, 1], [2]] * 40, 3)
-
-    before = n_threads()
-    with threadpool_limits(2, "blas"), ThreadPoolExecutor(4) as pool:
-        allowed = n_threads()
-        list(pool.map(lambda _: network.predict(X), range(200)))
-        assert n_threads() == allowed
-    assert n_threads() == before
