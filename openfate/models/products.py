@@ -67,6 +67,8 @@ def _is_large(a: Tensor, b: Tensor) -> bool:
     """Whether oneDNN is there for a product, and pays."""
     if _LINEAR is None or a.dtype != torch.float32 or a.device.type != "cpu":
         return False
+    if torch.compiler.is_exporting():  # the sizes of an exported network are not known yet
+        return False
     (m, k), n = a.shape, b.size(1)
     least = _LEAST if k >= _SHORT else _LEAST_OF_SHORT
     return m * k * n >= least and n > 1 and b.dtype == a.dtype
