@@ -285,8 +285,10 @@ class FeatureBank:
         return self._state.rows.to_array()
 
     def count_rows(self, feature: int) -> int:
-        """The rows of one feature so far."""
-        return int(self._state.rows.take(np.array([feature]))[0])
+        """The rows of one feature so far, labelled ones that wait to be learned from among them."""
+        waiting = [] if self.mixture is None else self.mixture.uncounted()
+        n_waiting = sum(int(np.count_nonzero(rows.X.ids == feature)) for rows in waiting)
+        return int(self._state.rows.take(np.array([feature]))[0]) + n_waiting
 
     @property
     def n_rows(self) -> int:

@@ -314,6 +314,16 @@ def test_the_model_trained_again_is_told_what_came_so_far_and_is_weighed_like_th
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_told_at_once_though_labels_are_learned_from_later(kind):
+    bank, n_rows = make(kind), []
+    for stop in (9, 15, 40):  # few of these are where corrections are solved
+        rows = LATER[stop - 6 : stop]
+        bank.observe(rows, Y[stop - 6 : stop])
+        n_rows.append(rows["d"].eq("d0").sum())
+        assert nearest(bank, "d", "d0")["rows"] == sum(n_rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_explanations_after_labels_are_what_the_prediction_loses_by_a_feature(kind):
     bank = make(kind)
     bank.observe(LATER, Y, retrain=again(bank))
