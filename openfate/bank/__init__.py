@@ -7,7 +7,7 @@ from openfate.bank.export import export_onnx, export_table, left_out
 from openfate.bank.network import Network
 from openfate.bank.notes import Note
 from openfate.bank.settings import keep_settings, make_lightgbm
-from openfate.bank.wrapped import Wrapped, native_columns, number_columns, rows_for
+from openfate.bank.wrapped import Wrapped, native_columns, number_columns, package_of, rows_for
 from openfate.openworld import Floats, Task
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "native_columns",
     "nearest",
     "number_columns",
+    "package_of",
     "read_bundle",
     "rows_for",
     "updating",

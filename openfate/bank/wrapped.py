@@ -322,15 +322,15 @@ def rows_for(estimator: Any, rows: Any) -> Any:
         Where a column is of a type that they do not take.
     """
     frame = nw.from_native(rows, pass_through=True)
-    package = _package(estimator)
+    package = package_of(estimator)
     if not isinstance(frame, nw.DataFrame):
         return rows
     if frame.implementation.is_pandas_like():
         return _without_objects(frame) if package == "lightgbm" else rows
     if package not in ("lightgbm", "catboost"):
         return pl.from_arrow(rows) if frame.implementation.is_pyarrow() else rows
-    table, words = read_table(rows), package == "catboost"
-    columns = {name: _plain(cells, package, words) for name, cells in table.columns.items()}
+    table = read_table(rows)
+    columns = {name: _plain(cells, package) for name, cells in table.columns.items()}
     if package == "lightgbm":
         is_same = all(columns[name] is table.columns[name] for name in columns)
         return rows if is_same else pl.DataFrame(columns)
@@ -344,7 +344,7 @@ def _without_objects(frame: nw.DataFrame[Any]) -> Any:
     if not objects:
         return frame.to_native()
     read = read_table(frame.select(objects).to_native()).columns
-    numbers = {name: _plain(cells, "lightgbm", False) for name, cells in read.items()}
+    numbers = {name: _plain(cells, "lightgbm") for name, cells in read.items()}
     native = frame.implementation
     return frame.with_columns(
         nw.new_series(name, cells.cast(pl.Float64).to_numpy(), nw.Float64, backend=native)
@@ -352,12 +352,12 @@ def _without_objects(frame: nw.DataFrame[Any]) -> Any:
     ).to_native()
 
 
-def _plain(column: pl.Series, package: str, words: bool) -> pl.Series:
-    """Numbers or booleans; text too, where it is taken."""
+def _plain(column: pl.Series, package: str) -> pl.Series:
+    """Numbers or booleans; for CatBoost text too."""
     dtype = column.dtype
     if dtype == pl.Boolean or dtype.is_integer() or dtype.is_float():
         return column
-    if words and dtype in (pl.String, pl.Categorical, pl.Enum):
+    if package == "catboost" and dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.cast(pl.String)
     if dtype.is_decimal() or column.null_count() == len(column):
         return column.cast(pl.Float64, strict=False)
@@ -367,7 +367,8 @@ def _plain(column: pl.Series, package: str, words: bool) -> pl.Series:
     )
 
 
-def _package(estimator: Any) -> str:
+def package_of(estimator: Any) -> str:
+    """The package that a model is of, also of one that was read back."""
     if isinstance(estimator, _Revived):
         return estimator.format
     return type(estimator).__module__.partition(".")[0]
@@ -397,7 +398,7 @@ def dump(estimator: Any) -> tuple[str, bytes]:
     """
     if isinstance(estimator, _Revived):
         return estimator.format, estimator.content
-    package = _package(estimator)
+    package = package_of(estimator)
     if package in _BOOSTERS:
         return package, _BOOSTERS[package][0](estimator)
     return "skops", _dump_skops(estimator)

@@ -33,6 +33,7 @@ from openfate.bank import (
     make_lightgbm,
     native_columns,
     number_columns,
+    package_of,
     rows_for,
 )
 from openfate.errors import InputError
@@ -293,20 +294,20 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
         left_out = {*self._excluded, *self._target_name}
 
         def retrain(n_rows: int, encoder: Encoder) -> Wrapped | None:
-            first = np.arange(n_rows)
-            shown = None if weight is None else weight[first]
-            parts = [*bank.kept, (_take_rows(table, first), labels[first], shown)]
+            shown = None if weight is None else weight[:n_rows]
+            parts = [*bank.kept, (_first_rows(table, n_rows), labels[:n_rows], shown)]
             n_trees = len(bank.classes) if bank.task != "regression" else 1  # a round
             slow = encoded.nnz > _SLOW_CELLS or n_trees > _MANY_CLASSES
             if not is_due(mixture.n_labels + n_rows, slow=slow):
                 return None
             tables = [known, *(part[0] for part in parts)]
             # WHY: a model that reads columns by itself was told of those of `fit`, and no others.
-            shown_columns = [known] if _is_pipeline(base) else tables
-            columns = list(dict.fromkeys(name for t in shown_columns for name in t.columns))
-            # Lists are no numbers; a model that reads columns by itself was given those of `fit`.
-            left_out.update(() if _is_pipeline(base) else _lists(tables))
-            columns = [name for name in columns if name not in left_out]
+            reads = _is_pipeline(base)
+            shown_columns = [known] if reads else tables
+            unused = left_out if reads else left_out | _lists(tables)  # which are no numbers
+            columns = list(
+                dict.fromkeys(n for t in shown_columns for n in t.columns if n not in unused)
+            )
             outcome = np.concatenate(
                 [y, *(part[1] if names is None else names[part[1]] for part in parts)]
             )
@@ -316,7 +317,7 @@ class OpenWorldEstimator(MetaEstimatorMixin, BankEstimator):  # type: ignore[mis
                 for name in columns
                 if all(_is_number(t.columns[name]) for t in tables if name in t.columns)
             ]
-            if _is_pipeline(base):
+            if reads:
                 rows, texts = _stack_frames(tables, columns), None
             else:
                 texts = _number_texts(tables, columns, encoder)
@@ -497,7 +498,7 @@ class _Fit:
 
     def __call__(self, rows: Any, y: NDArray[Any], sample_weight: ArrayLike | None = None) -> Any:
         options = _weights(sample_weight, self.estimator)
-        if self.categories and _package(self.estimator) == "lightgbm":
+        if self.categories and package_of(self.estimator) == "lightgbm":
             options["categorical_feature"] = self.categories
         if isinstance(self.estimator, _HISTOGRAMS):
             rows = _fill_empty(rows)
@@ -540,10 +541,6 @@ def _seeded(estimator: Any) -> Any:
     return _clone(estimator).set_params(**unset) if unset else estimator
 
 
-def _package(estimator: Any) -> str:
-    return type(estimator).__module__.partition(".")[0]
-
-
 def _is_pipeline(estimator: Any) -> bool:
     """Whether a model reads columns by itself: a pipeline, or one that names its categories."""
     params = estimator.get_params() if hasattr(estimator, "get_params") else {}
@@ -557,7 +554,7 @@ def _encode_text(estimator: Any, known: Table, encoder: Encoder, prefit: bool) -
         return estimator
     odd = [c for c in known.columns.values() if not _is_plain(c)]
     inner = {"estimator", "estimators"} & set(estimator.get_params(deep=False))
-    if odd and (texts or (_package(estimator) == "sklearn" and not inner)):
+    if odd and (texts or (package_of(estimator) == "sklearn" and not inner)):
         raise InputError(
             f"column {odd[0].name!r} holds values of type {odd[0].dtype}, which "
             f"{type(estimator).__name__} does not take: exclude it, turn it into numbers, or wrap "
@@ -609,7 +606,7 @@ def _takes_categories(estimator: Any, native: Any) -> bool:
     frame = nw.from_native(native, pass_through=True)
     if not isinstance(frame, nw.DataFrame) or not frame.implementation.is_pandas_like():
         return False
-    return isinstance(estimator, _HISTOGRAMS) or _package(estimator) in ("lightgbm", "xgboost")
+    return isinstance(estimator, _HISTOGRAMS) or package_of(estimator) in ("lightgbm", "xgboost")
 
 
 def _is_plain(column: pl.Series) -> bool:
@@ -680,9 +677,10 @@ def _lists(tables: Sequence[Table]) -> set[str]:
     return {name for t in tables for name, c in t.columns.items() if c.dtype.is_nested()}
 
 
-def _take_rows(table: Table, rows: NDArray[np.intp]) -> Table:
-    columns = {name: column[rows] for name, column in table.columns.items()}
-    return Table(len(rows), columns, _take(table.native, rows))
+def _first_rows(table: Table, n_rows: int) -> Table:
+    """The first rows, with what they were read from."""
+    first = slice(0, n_rows)
+    return replace(table.select_rows(first), native=_take(table.native, first))
 
 
 def _join_weights(parts: Sequence[Any], tables: Sequence[Table]) -> Floats | None:
@@ -728,7 +726,7 @@ def _takes_missing(estimator: Any) -> bool:
     """Whether a model says that it takes missing cells; a pipeline, its first step."""
     steps = getattr(estimator, "steps", None)
     first = steps[0][1] if steps else estimator
-    if _package(first) in ("lightgbm", "catboost", "xgboost"):
+    if package_of(first) in ("lightgbm", "catboost", "xgboost"):
         return True
     return hasattr(first, "__sklearn_tags__") and bool(get_tags(first).input_tags.allow_nan)
 
@@ -789,6 +787,6 @@ def _cells_at(column: nw.Series[Any], places: NDArray[np.int64]) -> nw.Series[An
     return taken.to_frame().with_columns(there).select(kept)[column.name]
 
 
-def _take(rows: Any, places: NDArray[np.intp]) -> Any:
+def _take(rows: Any, places: NDArray[np.intp] | slice) -> Any:
     frame = nw.from_native(rows, pass_through=True)
     return frame[places].to_native() if isinstance(frame, nw.DataFrame) else rows[places]
