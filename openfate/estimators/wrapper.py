@@ -462,7 +462,10 @@ source, half_life
     _usual = HistGradientBoostingClassifier
 
     def _read_target(self, y: Any, n_rows: int) -> Target:
-        _check_has(self._base(), "predict_proba")
+        _check_has(
+            *(self._base(), "predict_proba"),
+            "a model that predicts probabilities, or calibrate it first (CalibratedClassifierCV)",
+        )
         target = super()._read_target(y, n_rows)
         if not self.prefit or target.task == "multilabel":
             return target
@@ -488,6 +491,10 @@ class OpenWorldRegressor(BankRegressor, OpenWorldEstimator):
     """
 
     _usual = HistGradientBoostingRegressor
+
+    def _read_target(self, y: Any, n_rows: int) -> Target:
+        _check_has(self._base(), "predict", "a model that predicts numbers")
+        return super()._read_target(y, n_rows)
 
 
 class _Fit:
@@ -694,14 +701,11 @@ def _join_weights(parts: Sequence[Any], tables: Sequence[Table]) -> Floats | Non
     )
 
 
-def _check_has(estimator: Any, method: str) -> None:
+def _check_has(estimator: Any, method: str, wanted: str) -> None:
     if isinstance(estimator, type):
         raise InputError(f"{estimator.__name__} is a class: give an instance, with parentheses.")
     if not hasattr(estimator, method):
-        raise InputError(
-            f"{type(estimator).__name__} has no {method}: wrap a model that predicts "
-            "probabilities, or calibrate it first (CalibratedClassifierCV)."
-        )
+        raise InputError(f"{type(estimator).__name__} has no {method}: wrap {wanted}.")
 
 
 def _weights(sample_weight: ArrayLike | None, estimator: Any) -> dict[str, Any]:

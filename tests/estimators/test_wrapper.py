@@ -162,6 +162,16 @@ def test_a_model_without_probabilities_is_refused(rows):
         OpenWorldClassifier(LinearSVC()).fit(rows, classes(rows))
 
 
+def test_what_predicts_no_numbers_is_refused(rows):
+    """It ended in scikit-learn's TypeError, or in an AttributeError after the fit."""
+    for model, said in (
+        (LinearRegression, "is a class"),
+        (StandardScaler(), "has no predict: wrap"),
+    ):
+        with pytest.raises(InputError, match=said):
+            OpenWorldRegressor(model).fit(rows, classes(rows))
+
+
 def test_a_model_without_a_safe_format_is_refused_and_nothing_is_written(rows, tmp_path):
     model = OpenWorldClassifier(
         make_pipeline(FunctionTransformer(_identity), LogisticRegression()), pooling=POOLING
