@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -71,7 +72,7 @@ _FIRST_RETRAINED, _FIRST_SLOW = 16, 64  # labels, before which training again wo
 Later = tuple[Table, NDArray[Any], NDArray[np.float64] | None]  # rows, labels, weights
 
 
-class BankEstimator(BaseEstimator):  # type: ignore[misc]
+class BankEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
     """An estimator whose `fit` makes a `FeatureBank`.
 
     A subclass has the parameters `schema`, `exclude`, `hidden_share`, `random_state`,
@@ -114,9 +115,9 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
     def _read_target(self, y: Any, n_rows: int) -> Target:
         return self._join_target([read_labels(y, n_rows)])
 
+    @abstractmethod
     def _join_target(self, parts: Sequence[NDArray[Any]]) -> Target:
         """The target of labels that came in parts."""
-        raise NotImplementedError
 
     def _read(self, X: Any, *, reset: bool = False) -> Table:
         """Read a frame or an array; `reset` in fit, where the estimator learns names and width.
@@ -439,6 +440,7 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         part = (kept_rows(table), labels, weight)
         return {"retrain": retrain, "keep": partial(_keep_newest, part=part)}
 
+    @abstractmethod
     def _retrain_with(
         self,
         bank: FeatureBank,
@@ -447,21 +449,20 @@ class BankEstimator(BaseEstimator):  # type: ignore[misc]
         weight: NDArray[np.float64] | None,
     ) -> Retrain | None:
         """What trains the model again with some of these rows; None where it cannot be."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _training_fault(self) -> str | None:
         """Why a model that was read from a bundle cannot be trained; None where it can."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fitted_columns(self, table: Table) -> list[str]:
         """The columns of rows such as those of `fit` that the model was trained on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _remember_rows(
         self, table: Table, labels: NDArray[Any], sample_weight: ArrayLike | None
     ) -> tuple[Any, LabelledRows]:
         """`_training` of the rows of `fit`, and the rows as their hash is computed of them."""
-        raise NotImplementedError
 
     # ---- what is new ---------------------------------------------------------------------------
 
