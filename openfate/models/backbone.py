@@ -175,10 +175,9 @@ class MLP(Backbone):
         # reads them in this order.
         h = z.T if z.dim() == 2 else z.reshape(-1, self.n_inputs).T
         if self._is_written_out(z):
-            written = _NormedLayers if self.norms or self.dropout else _PlainLayers
             parts = itertools.chain(self.layers, self.norms)
             pairs = itertools.chain.from_iterable((part.weight, part.bias) for part in parts)
-            h = written.apply(h, self, *pairs)  # type: ignore[no-untyped-call]
+            h = _WrittenLayers.apply(h, self, *pairs)  # type: ignore[no-untyped-call]
         else:
             h = self._layers(h)
         return h.T if z.dim() == 2 else h.T.view(*z.shape[:-1], self.n_outputs)
@@ -395,43 +394,13 @@ def _back_layers(
     return grad.transpose(0, 1), of_sums, of_parameters
 
 
-class _PlainLayers(torch.autograd.Function):
-    """`MLP._layers` without norms and Dropout, from (n_inputs, N) and weight, bias, weight, ...
+class _WrittenLayers(torch.autograd.Function):
+    """`MLP._layers`, from (n_inputs, N) and the parameters of its layers, then of its norms.
 
-    WHY: one node of autograd, whose written backward never multiplies by a thin matrix that lies
-    the slow way round: it takes half as long as torch's own on 20,000 rows.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, net: MLP, *parameters: Tensor) -> Tensor:
-        inputs, last = [], len(parameters) // 2 - 1
-        for index in range(last + 1):
-            inputs.append(h)
-            h = affine(parameters[2 * index + 1], parameters[2 * index], h)
-            if index < last:
-                h.relu_()
-        ctx.save_for_backward(*inputs, *parameters[::2])
-        return h
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad, saved = grads[0], ctx.saved_tensors
-        inputs, weights = saved[: len(saved) // 2], saved[len(saved) // 2 :]
-        of_parameters: list[Tensor] = []
-        for index in reversed(range(len(inputs))):
-            if index < len(inputs) - 1:
-                _block_(grad, inputs[index + 1])
-            of_parameters = [product(grad, inputs[index].T), grad.sum(1), *of_parameters]
-            grad = product(weights[index].T, grad)
-        return grad, None, *of_parameters
-
-
-class _NormedLayers(torch.autograd.Function):
-    """`MLP._layers` with BatchNorm or Dropout, from (n_inputs, N) and its parameters.
-
-    WHY: one node of autograd that changes tensors in place, whose parts are products and passes
-    over memory without branches.  What torch has for (H, N) takes five times as long as these.
+    WHY: one node of autograd that changes tensors in place.  Its backward never multiplies by a
+    thin matrix that lies the slow way round, and takes half as long as torch's own on 20,000 rows.
+    BatchNorm and Dropout are passes over memory without branches; what torch has for (H, N) takes
+    five times as long.
     """
 
     @staticmethod
@@ -475,7 +444,9 @@ class _NormedLayers(torch.autograd.Function):
                     grad.add_((share * of_beta)[:, None])
             weight, h = kept.pop(), kept.pop()
             of_weight = product(grad, h.T)
-            of_layers = [of_weight.mul_(ctx.scale if index else 1.0), grad.sum(1), *of_layers]
+            if index and ctx.scale != 1:
+                of_weight.mul_(ctx.scale)
+            of_layers = [of_weight, grad.sum(1), *of_layers]
             grad = product(weight.T, grad)
         return grad, None, *of_layers, *of_norms
 
