@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from openfate.errors import DataFileError, InputError
+from openfate.errors import DataFileError, InputError, first_line
 
 
 def read_regular(path: Path, most: int) -> bytes:
@@ -93,9 +93,10 @@ def check_place(out: Path) -> None:
         raise InputError(f"{out}: the folder {folder} cannot be written; choose another.")
 
 
-def unwritable(path: Path, error: OSError) -> DataFileError:
-    """The error of a place that takes no files, or no more of them."""
-    return DataFileError(f"{path}: cannot be written ({error.strerror or error}).")
+def unwritable(path: Path, error: Exception) -> DataFileError:
+    """The error of a place that takes no files, or no more of them; polars has its own words."""
+    reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
+    return DataFileError(f"{path}: cannot be written ({reason}).")
 
 
 @contextmanager

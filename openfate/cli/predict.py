@@ -17,9 +17,9 @@ from openfate.cli.command import Answer, check_out
 from openfate.cli.flags import BatchRows, Bundle, Exclude, Graph, Null, RowsPath, Trusted, Where
 from openfate.cli.later_rows import LaterBatch, LaterRows
 from openfate.cli.target_flag import class_text
-from openfate.errors import DataFileError, InputError, first_line, shorten
+from openfate.errors import DataFileError, InputError, shorten
 from openfate.executor import spread
-from openfate.files import writing
+from openfate.files import unwritable, writing
 from openfate.table import uncollected
 
 
@@ -167,7 +167,7 @@ def _write(frames: Iterable[pl.DataFrame], out: Path) -> int:
             sink = whole.sink_csv if out.suffix.lower() == ".csv" else whole.sink_parquet
             sink(file, maintain_order=True)
         except pl.exceptions.PolarsError as error:  # a full disk, for one
-            raise DataFileError(f"{out}: cannot be written ({first_line(error)}).") from None
+            raise unwritable(out, error) from None
         except pl.exceptions.PanicException:  # is no Exception
             raise DataFileError(
                 f"{out}: cannot be written (a column of --keep holds what has no text, such as a "

@@ -19,8 +19,8 @@ from typing import Any
 
 import polars as pl
 
-from openfate.errors import DataFileError, InputError, first_line
-from openfate.files import write_whole, writing
+from openfate.errors import DataFileError, InputError
+from openfate.files import unwritable, write_whole, writing
 from openfate.table.counts import Mask
 from openfate.table.disk import DiskRows, RowWriter
 from openfate.table.encoder import Encoder
@@ -164,9 +164,7 @@ class RowCache:
             with writing(self.folder / f"{name}.parquet") as file:
                 vocabulary.write_parquet(file, compression="lz4")
         except pl.exceptions.PolarsError as error:  # a full disk, in polars' words
-            raise DataFileError(
-                f"{self.folder}: cannot be written ({first_line(error)})."
-            ) from None
+            raise unwritable(self.folder, error) from None
         write_whole(self.folder / f"{name}.json", json.dumps(header).encode())
 
     def _read_encoder(self, name: str) -> Encoder | None:

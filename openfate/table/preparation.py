@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from openfate.errors import DataFileError, InputError, check_choice, check_integer, first_line
+from openfate.errors import DataFileError, InputError, check_choice, check_integer
 from openfate.executor import executor, spread
 from openfate.files import (
     add_entry,
@@ -635,4 +635,4 @@ def _save(path: Path, frame: pl.LazyFrame, compression: Literal["lz4", "zstd"]) 
         with writing(path) as file:
             frame.sink_parquet(file, compression=compression, row_group_size=1 << 18)
     except pl.exceptions.PolarsError as error:  # a full disk, in polars' words
-        raise DataFileError(f"{path}: cannot be written ({first_line(error)}).") from None
+        raise unwritable(path, error) from None
