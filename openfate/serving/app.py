@@ -43,7 +43,7 @@ from openfate.serving.limits import (
     read_rows,
     refuse,
 )
-from openfate.serving.live import BusyError, LiveBank, Ticket, make_table, quiet
+from openfate.serving.live import ERRORS, BusyError, LiveBank, Ticket, make_table, quiet
 from openfate.serving.log import LogUnavailableError, Operation, RefusedError
 from openfate.serving.metrics import Mean, Metrics
 from openfate.table import new_in_row
@@ -55,7 +55,6 @@ _FEW_ROWS = 4  # are predicted at once, without a thread
 # Of a body that is too large: how much is read, in limits, and for how long, before it is refused.
 _DRAINED = 16
 _DRAINED_S = 10.0
-_ERRORS = (Exception, pl.exceptions.PanicException)
 _log = logging.getLogger("openfate.serving")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -188,7 +187,7 @@ class Service:
     def _predict_arrow(self, body: bytes) -> bytes:
         try:
             frame = pl.read_ipc_stream(io.BytesIO(body))
-        except _ERRORS as error:
+        except ERRORS as error:
             refuse(f"no Arrow stream ({str(error)[:200]})", "body", f"send {ARROW}", 400)
         if len(frame.columns) > self.limits.columns:
             refuse(f"{len(frame.columns)} columns", "body", f"give at most {self.limits.columns}")
@@ -280,7 +279,7 @@ class Service:
         except (InputError, DataFileError) as error:
             remedy = "give the folder of a bundle on this machine"
             if self.live.trains:
-                remedy += ", and put its rows in the place of --train first"
+                remedy += ", and first put its rows where this process reads them (train)"
             refuse(str(error)[:300], "path", remedy)
         return await self._settle(ticket)
 
@@ -523,7 +522,7 @@ def count_new(bank: FeatureBank, rows: Sequence[dict[str, Any]]) -> int:
 def _check_labels(bank: FeatureBank, labels: Sequence[Any]) -> None:
     try:
         bank.read_labels(labels, len(labels))
-    except _ERRORS as error:
+    except ERRORS as error:
         refuse(f"labels cannot be used ({str(error)[:300]})", "labels", "give labels as in fit")
 
 
@@ -582,7 +581,7 @@ def guarded(service: Service, path: str, scope: str | None, endpoint: Endpoint) 
             response = _error(503, str(error), "service", "try again, with the same keys and ids")
         except (InputError, OpenFATEError) as error:
             response = _error(422, str(error), "rows", "correct it as the message says")
-        except _ERRORS as error:
+        except ERRORS as error:
             _log.exception("unexpected")
             what = f"the request cannot be answered ({type(error).__name__})"
             response = _error(422, what, "body", "look at the service's log")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,7 +53,7 @@ _DAY = 86_400.0
 _LISTENING_POLL_S = 1.0  # how often to look all the same where other processes tell what they wrote
 # Errors that another replay would not have: the entry is tried again, whole.
 _OF_THE_MACHINE = (MemoryError, OSError, LogUnavailableError)
-_ERRORS = (Exception, pl.exceptions.PanicException)  # polars' panic is no Exception
+ERRORS = (Exception, pl.exceptions.PanicException)  # polars' panic is no Exception
 
 
 class BusyError(OpenFATEError):
@@ -164,13 +164,13 @@ def apply_entry(
                 learn(batch, has_labels, seen)
             except _OF_THE_MACHINE:
                 raise
-            except _ERRORS:
+            except ERRORS:
                 for alone in _by_operation(batch):
                     try:
                         learn(alone, has_labels, seen)
                     except _OF_THE_MACHINE:
                         raise
-                    except _ERRORS as error:
+                    except ERRORS as error:
                         refused[alone[0].operation] = str(error)
     for note in noted:
         note()
@@ -342,9 +342,8 @@ class LiveBank:
 
     bank: FeatureBank
     worth: Worth
-    bundle: str = (
-        ""  # its hash; where the model is trained again, that of the rows of `fit` behind it
-    )
+    # Its hash; where the model is trained again, that of the rows of `fit` behind it.
+    bundle: str = ""
 
     def __init__(
         self,
@@ -365,7 +364,8 @@ class LiveBank:
         self.keep_s, self.commit_s, self.poll_s = keep_days * _DAY, commit_s, poll_s
         self.most_waiting, self.snapshot_entries = most_waiting, snapshot_entries
         self.trusted = trusted
-        self.trainings, self.untrained = 0, cast("str | None", None)
+        self.trainings = 0
+        self.untrained: str | None = None  # why the last training failed
         self._read_training, self._trainers = train, dict[str, Any]()
         self._trainers_lock = threading.Lock()
         self._trainer: Any = None  # of the bank that serves: others may come and go meanwhile
@@ -563,7 +563,7 @@ class LiveBank:
             except OpenFATEError as error:
                 self.trouble = str(error)
                 self._stopping.wait(self.poll_s)
-            except _ERRORS as error:  # WHY: predictions go on, and /health tells
+            except ERRORS as error:  # WHY: predictions go on, and /health tells
                 self.trouble = repr(error)
                 self._stopping.wait(self.poll_s)
 
@@ -729,7 +729,10 @@ class LiveBank:
         return self._name(digest, bank), content
 
     def _name(self, digest: str, bank: FeatureBank) -> str:
-        """What the state is a function of beside its log: the bundle, and the rows of `fit`."""
+        """What the state is a function of beside its log: the bundle, and the rows of `fit`.
+
+        Reads the rows, and keeps what trains on them.
+        """
         if self._read_training is None:
             return digest
         trainer = from_bank(bank).remind(*self._read_training(bank))
@@ -802,7 +805,7 @@ class LiveBank:
                     model = train(n_rows, encoder)
                 except _OF_THE_MACHINE:
                     raise
-                except _ERRORS as error:  # WHY: labels are learned from all the same
+                except ERRORS as error:  # WHY: labels are learned from all the same
                     self.untrained = repr(error)
                     return None
                 if model is not None:
@@ -829,7 +832,7 @@ class LiveBank:
         try:
             self._keep_snapshot(bank, bundle, position, worth)
             self.unkept = None
-        except _ERRORS as error:  # WHY: the log has all of it; the next one is tried again
+        except ERRORS as error:  # WHY: the log has all of it; the next one is tried again
             self.unkept = f"no snapshot could be kept: {error}"
 
     def _keep_snapshot(
