@@ -35,7 +35,14 @@ _AT_ONCE = 65_536  # rows
 def read_training(bank: FeatureBank, path: Path, target: str | None) -> tuple[pl.DataFrame, Any]:
     """The rows that a bundle's bank was fitted on, and their labels, as `remind` takes them."""
     told = bank.meta.get("table", {})
-    rows = LaterRows(*(bank, path, _AT_ONCE, told.get("where"), None, (), target), labelled="all")
+    rows = LaterRows(
+        *(bank, path, _AT_ONCE),
+        where=told.get("where"),
+        nulls=None,
+        exclude=(),
+        target=target,
+        labelled="all",
+    )
     found = [(batch.rows, *batch.truth(bank)) for batch in rows.batches("reading")]
     if not found or not all(known.all() for _, _, known in found):
         raise InputError(

@@ -101,9 +101,7 @@ def _split_docstring(docstring: str) -> tuple[str, dict[str, str]]:
 # ---- source that is read -------------------------------------------------------------------------
 
 
-def _arguments(
-    node: ast.ClassDef | ast.FunctionDef,
-) -> Iterator[Argument]:
+def _arguments(node: ast.ClassDef | ast.FunctionDef) -> Iterator[Argument]:
     """What a function takes, or the `__init__` of a class, or the fields of a dataclass."""
     if isinstance(node, ast.FunctionDef):
         return _of_function(node.args, 0)

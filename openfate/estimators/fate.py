@@ -360,7 +360,7 @@ class FATEEstimator(BankEstimator):
     def _remember_rows(
         self, table: Table, labels: NDArray[Any], sample_weight: ArrayLike | None
     ) -> tuple[LabelledRows, LabelledRows]:
-        if self.get_params(deep=False)["random_state"] is None:
+        if self.random_state is None:
             # WHY: the same labels train the same model, in every process and replay.
             self.set_params(random_state=0)
         target = known_target(labels, self.bank_)

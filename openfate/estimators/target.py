@@ -243,4 +243,5 @@ def split_rows(
 
 def _fold_of(group: NDArray[np.intp], size: int, fold: int) -> NDArray[np.intp]:
     n_folds = len(group) // size if size else 1
-    return group[(start := fold % n_folds * size) : start + size]
+    start = fold % n_folds * size
+    return group[start : start + size]

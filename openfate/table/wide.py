@@ -143,10 +143,10 @@ def read_wide(
     if found is None or not n_knots.all():
         return None
     keys, code = found[0], np.array(found[1], dtype=np.int32).reshape(len(texts), table.n_rows)
-    n_keys, is_missing = np.empty((2, len(names)), np.int64)
+    n_keys, has_missing = np.empty(len(names), np.int64), np.zeros(len(names), dtype=bool)
     n_keys[texts], n_keys[numbers] = [len(each) for each in keys], n_knots
-    is_missing[texts], is_missing[numbers] = (code < 0).any(axis=1), np.isnan(cells).any(axis=1)
-    has_missing = is_missing.astype(bool) & missing
+    if missing:
+        has_missing[texts], has_missing[numbers] = (code < 0).any(1), np.isnan(cells).any(1)
     wide = WideColumns(names, texts, keys, numbers, knots, n_knots, n_keys, has_missing)
     table.memo["", wide] = _edges(wide, code, cells)
     return wide
@@ -172,14 +172,11 @@ def _read_texts(
             texts = [None if cell is None else plain_text(cell) for cell in cells]
             if texts.count(None) > cells.count(None):
                 return None
-        keys = sorted(set(texts) - _MISSING)
+        keys = sorted(set(texts) - {None})
         place = dict(zip(keys, itertools.count()))
         every.append(keys)
         code.append([place.get(text, -1) for text in texts])
     return every, code
-
-
-_MISSING = frozenset([None])
 
 
 def _edges(wide: WideColumns, code: Ids, cells: Floats) -> CellEdges:
@@ -193,11 +190,8 @@ def _edges(wide: WideColumns, code: Ids, cells: Floats) -> CellEdges:
     at, every = wide.numbers, np.arange(len(wide.numbers))
     for row, number in enumerate(cells.T):  # WHY: (numbers, knots) at once are enough memory
         left = np.maximum(np.count_nonzero(wide.knots <= number[:, None], axis=1) - 1, 0)
-        low, high = (
-            wide.knots[every, left],
-            wide.knots[every, np.minimum(left + 1, wide.n_knots - 1)],
-        )
-        share = between(number, low, high)
+        right = np.minimum(left + 1, wide.n_knots - 1)
+        share = between(number, wide.knots[every, left], wide.knots[every, right])
         is_there, has_right = number == number, share > 0
         ids[row, at, 0] = np.where(is_there, first[at] + left, missing[at])
         ids[row, at, 1] = np.where(has_right, first[at] + left + 1, -1)

@@ -79,8 +79,13 @@ def bench_epoch(
     def run(rows: Callable[[int, int], Iterator[Batch]]) -> float:
         started = now(device)
         settings = Settings.clicks(n_kept=24, n_ahead=3)
-        batches = lambda _: rows(n_rows, batch_rows)  # noqa: E731
-        train(model, batches, settings=settings, device=device, on_step=note)
+        train(
+            model,
+            lambda _: rows(n_rows, batch_rows),
+            settings=settings,
+            device=device,
+            on_step=note,
+        )
         return now(device) - started
 
     if on_disk:
