@@ -992,7 +992,7 @@ def _train_without(
     field_of: Fields,
     seed: int,
     n_batches: int,
-    on_drawn: Callable[[], None] | None = None,
+    on_drawn: Callable[[], None] | None,
 ) -> Iterator[EmbeddingNetwork]:
     """For each draw a network that was trained without the features that it hides.
 

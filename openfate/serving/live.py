@@ -464,16 +464,18 @@ class LiveBank:
             Where too much waits already, or it was closed.
         """
         if self._is_closing:
-            raise BusyError("this process is being stopped.")
+            raise BusyError("this process is being stopped: try again when it is back.")
         ticket: Ticket = Ticket(Future(), Future())
         if operation["kind"] == "rollback":
             self._check_rollback(operation["to"])
         if self.lag > self.most_waiting:
-            raise BusyError(f"{self.lag} entries wait to be learned from.")
+            raise BusyError(f"{self.lag} entries wait to be learned from: try again soon.")
         try:
             self._queue.put_nowait((operation, ticket))
         except queue.Full:
-            raise BusyError(f"{self.most_waiting} operations wait to be written.") from None
+            raise BusyError(
+                f"{self.most_waiting} operations wait to be written: try again soon."
+            ) from None
         return ticket
 
     def take_bundle(self, folder: str | Path) -> Ticket:

@@ -988,10 +988,9 @@ class Vocabulary:
         for layer in self.layers:
             ids = number[layer.ids]
             kept = ids >= 0
-            keys = layer.keys if kept.all() else layer.keys.filter(pl.Series(kept))
-            layers = (
-                list(merge_layers([*layers, Lookup(keys, ids[kept])])) if kept.any() else layers
-            )
+            if kept.any():
+                keys = layer.keys if kept.all() else layer.keys.filter(pl.Series(kept))
+                layers = list(merge_layers([*layers, Lookup(keys, ids[kept])]))
         return Vocabulary(tuple(layers), int(number[self.missing]) if self.missing >= 0 else -1)
 
 

@@ -174,7 +174,8 @@ class Labels(Experiment):
             *("ignore", "oracle", "ceiling"),
         )
         return {
-            **{"rows": summarise(lines, by), "means": _means(lines)},
+            "rows": summarise(lines, by),
+            "means": _means(lines),
             "gap_closed": gap_closed(records, [gap]),
         }
 
