@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+from openfate.bank import Floats
 from openfate.estimators.target import Target
 from openfate.table import Field, Schema, Table, numbers_in
-
-Floats = NDArray[np.float64]
 
 # Rows that are looked at.  WHY the fewest: those near a threshold, on one side, must be a tenth of
 # all or less, or what they tell of a jump is what all tell of a slope.

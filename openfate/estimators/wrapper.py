@@ -554,6 +554,11 @@ def _is_pipeline(estimator: Any) -> bool:
     return hasattr(estimator, "steps") or params.get("cat_features") is not None
 
 
+def _reads_columns(estimator: Any) -> bool:
+    """The same, or whether that cannot be told of it: a booster that was read from a bundle."""
+    return _is_pipeline(estimator) or not hasattr(estimator, "get_params")
+
+
 def _encode_text(estimator: Any, known: Table, encoder: Encoder, prefit: bool) -> Any:
     """A model that takes no text behind an encoder of its columns of text; else the model."""
     texts = [name for name, column in known.columns.items() if _is_text(column)]
@@ -581,10 +586,6 @@ def _encode_text(estimator: Any, known: Table, encoder: Encoder, prefit: bool) -
     return make_pipeline(encoding, estimator)
 
 
-def _reads_columns(estimator: Any) -> bool:
-    return _is_pipeline(estimator) or not hasattr(estimator, "get_params")
-
-
 def _is_tree(estimator: Any) -> bool:
     """Whether places of values will do in place of text."""
     trees = ("sklearn.ensemble", "sklearn.tree", "lightgbm", "catboost", "xgboost")
@@ -603,7 +604,7 @@ def _text_fields(
     columns = known.columns.values()
     is_odd = _is_tree(estimator) and not prefit and not all(map(_is_plain, columns))
     keeps = _takes_categories(estimator, known.native)
-    if not is_odd and not any(_is_text(c, polars=not keeps) for c in columns):
+    if not is_odd and not any(_is_text(c, or_categories=not keeps) for c in columns):
         return None
     return _number_texts([known], list(known.columns), encoder)
 
@@ -624,8 +625,8 @@ def _is_number(column: pl.Series) -> bool:
     return column.dtype.is_numeric() or column.dtype == pl.Boolean
 
 
-def _is_text(column: pl.Series, *, polars: bool = True) -> bool:
-    kinds = (pl.String, pl.Categorical, pl.Enum) if polars else (pl.String,)
+def _is_text(column: pl.Series, *, or_categories: bool = True) -> bool:
+    kinds = (pl.String, pl.Categorical, pl.Enum) if or_categories else (pl.String,)
     return isinstance(column.dtype, kinds)
 
 
