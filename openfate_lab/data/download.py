@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from openfate.errors import DataFileError, InputError
-from openfate.files import writing
+from openfate.files import unwritable, writing
 from openfate_lab.data.datasets import cache_folder, source_of
 from openfate_lab.data.source import Source
 
@@ -146,7 +146,7 @@ def _temporary_in(folder: Path) -> IO[bytes]:
         folder.mkdir(parents=True, exist_ok=True)
         return tempfile.TemporaryFile(dir=folder)
     except OSError as error:
-        raise DataFileError(f"{folder}: cannot be written ({error.strerror}).") from None
+        raise unwritable(folder, error) from None
 
 
 def _download(url: str, into: IO[bytes], on_progress: Progress | None) -> None:
