@@ -33,6 +33,7 @@ from openfate.errors import DataFileError, InputError
 from openfate.models import Fields
 from openfate.openworld import Floats, Task
 from openfate.table import MultiHot, Table, moments_of, read_table
+from openfate.threads import threads_for
 
 Predict = Callable[[Any], Any]  # rows -> probabilities or numbers
 _LARGE = 1e100  # WHY: numbers beyond it would make evidence that is no number
@@ -130,10 +131,11 @@ class Wrapped:
 
     def _predict(self, rows: Any) -> Floats:
         rows = rows_for(self.estimator, rows)
-        if self.task == "regression":
-            numbers = np.asarray(self.estimator.predict(rows), np.float64)
-            return numbers.reshape(len(numbers), -1)
-        p = self.estimator.predict_proba(rows)
+        with threads_for(rows):
+            if self.task == "regression":
+                numbers = np.asarray(self.estimator.predict(rows), np.float64)
+                return numbers.reshape(len(numbers), -1)
+            p = self.estimator.predict_proba(rows)
         if isinstance(p, list):  # one (N, 2) array for each label
             p = np.stack([part[:, 1] for part in p], axis=1)
         return np.asarray(p, np.float64)

@@ -133,7 +133,7 @@ def main() -> None:
         sys.exit(2)
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = _warn_once()
             make_app()()
     except OpenFATEError as error:
         # An argument that the error says to set is a flag here: overwrite=True, --overwrite.
@@ -153,5 +153,14 @@ def main() -> None:
         sys.exit(2)
 
 
-def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"openfate: warning: {printable(str(message))}", file=sys.stderr)
+def _warn_once() -> Callable[..., None]:
+    """Show warnings as lines, each text once: a command goes through the same rows twice."""
+    told = set[str]()
+
+    def warn(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = printable(str(message))
+        if text not in told:
+            told.add(text)
+            print(f"openfate: warning: {text}", file=sys.stderr)
+
+    return warn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sized
@@ -56,16 +57,17 @@ def make_command(
         given.pop("config", None)
         with interruptible(left):
             result, told = run(**{name: flags[name].read(given[name]) for name in given})
-        if as_json:
-            print(json.dumps(result))
-            return
-        for part in told:
-            if isinstance(part, str):
-                print(printable(part))
-            else:
-                from rich.console import Console
+        with _answering():
+            if as_json:
+                print(json.dumps(result))
+                return
+            for part in told:
+                if isinstance(part, str):
+                    print(printable(part))
+                else:
+                    from rich.console import Console
 
-                Console().print(part)
+                    Console().print(part)
 
     command.__name__, command.__doc__ = signature.name, signature.summary
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -77,6 +79,23 @@ def make_command(
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    """Say in one line that the answer cannot be written, such as to a file on a full disk."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # WHY: Python would write what is left once more when it ends, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise DataFileError(
+            f"standard output: cannot be written ({error.strerror}); what the command made is "
+            "there all the same."
+        ) from None
 
 
 _CONTROLS = {

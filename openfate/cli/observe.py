@@ -86,7 +86,7 @@ def observe(
         "labels_used": bool(n_labels) and bank.evidence is not None,
         **_growth(before, describe(bank)),
     }
-    return result, _describe(result)
+    return result, _describe(result, labelled=later.labels is not None)
 
 
 def _read_part(text: str) -> tuple[int, int]:
@@ -161,7 +161,7 @@ def _growth(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _describe(result: dict[str, Any]) -> Iterator[str]:
+def _describe(result: dict[str, Any], *, labelled: bool) -> Iterator[str]:
     gained, new_columns = result["new_features"], frozenset(result["new_columns"])
     yield f"Observed {result['rows']:,} rows; {sum(gained.values()):,} features are new."
     for name, n in itertools.islice(gained.items(), MOST_TOLD):
@@ -176,4 +176,6 @@ def _describe(result: dict[str, Any]) -> Iterator[str]:
             f"{result['labels_of_unknown_class']:,} rows had a label of a class that the model "
             "does not know (not used)."
         )
+    if labelled and not (result["labels"] or result["labels_of_unknown_class"]):
+        yield "No row had a label."
     yield f"Bundle: {result['bundle']}"

@@ -128,6 +128,11 @@ class BankEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
             For duplicate names, no rows, arrays of another width, infinite numbers, sparse
             matrices.
         """
+        if isinstance(X, Sequence) and len(X) and isinstance(X[0], Mapping):
+            raise InputError(
+                "it is a list of dicts: give one dict for one row, or a frame of them all, such as "
+                "polars.DataFrame(rows)."
+            )
         if not _has_names(X):
             array = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
             columns = {f"x{at}": _cells(f"x{at}", cells) for at, cells in enumerate(array.T)}
@@ -203,7 +208,8 @@ class BankEstimator(BaseEstimator, metaclass=ABCMeta):  # type: ignore[misc]
         if not hasattr(self, "feature_names_in_") or not 1 < len(fields) <= _MOST_LEANS:
             return
         rows = nw.from_native(frame, eager_only=True)
-        some = rows[:: 1 + len(rows) // _LEAN_ROWS]
+        # WHY: places, for tables of pyarrow take no slice with a step.
+        some = rows[np.arange(0, len(rows), 1 + len(rows) // _LEAN_ROWS)]
         before, predict = self._without_a_column(some)
         unit = 1.0
         if self.bank_.task == "regression":

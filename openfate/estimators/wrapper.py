@@ -67,6 +67,7 @@ from openfate.openworld import (
     judge,
 )
 from openfate.table import Encoder, Field, MultiHot, Policy, Schema, Table, read_table
+from openfate.threads import threads_for
 
 _DENSE_COLUMNS = 256  # of zeros and ones, up to which encoded text is no sparse matrix
 _LEAST_VALUES = 8  # that a column has; so many are not all in the tenth that is not trained on
@@ -509,7 +510,9 @@ class _Fit:
             options["categorical_feature"] = self.categories
         if isinstance(self.estimator, _HISTOGRAMS):
             rows = _fill_empty(rows)
-        return _clone(self.estimator).fit(rows_for(self.estimator, rows), y, **options)
+        rows = rows_for(self.estimator, rows)
+        with threads_for(rows):
+            return _clone(self.estimator).fit(rows, y, **options)
 
 
 def _fill_empty(rows: Any) -> Any:

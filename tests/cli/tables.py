@@ -59,9 +59,10 @@ def process(*arguments, **options):
     """Start a command as a process of its own."""
     code = "from openfate.cli import main; main()"
     env = {**os.environ, "NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **options,
+        text=True, env=env, **pipes | options,
     )  # fmt: skip
 
 

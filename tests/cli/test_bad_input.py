@@ -217,6 +217,25 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tables, fitted, tmp_path, na
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_an_answer_redirected_to_a_full_disk_is_one_line(fitted, flags):
+    with open("/dev/full", "w") as full:
+        there = process("inspect", fitted, *flags, stdout=full)
+        _, errors = there.communicate()
+    assert there.returncode == 2
+    assert errors == (
+        "openfate: standard output: cannot be written (No space left on device); what the command "
+        "made is there all the same.\n"
+    )
+
+
+def test_a_column_that_is_missing_is_warned_of_once(tables, with_evidence, tmp_path):
+    rows = pl.read_csv(tables / "later.csv", infer_schema=False)
+    rows.select("rich", "zip", "city").write_csv(tmp_path / "rows.csv")
+    _, errors = process("evaluate", with_evidence, tmp_path / "rows.csv").communicate()
+    assert errors.count("leans on columns that are missing") == 1
+
+
 @pytest.mark.parametrize("command", ["predict", "observe", "evaluate", "inspect", "export"])
 def test_a_path_that_is_no_bundle_is_named(tables, tmp_path, refused, command):
     rows = [tables / "later.csv"] if command in ("predict", "observe", "evaluate") else []

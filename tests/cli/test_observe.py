@@ -76,6 +76,15 @@ def test_labels_that_have_come_are_counted_and_rows_without_one_still_observed(
     assert openfate("inspect", bundle, "--feature", "city=", "--json")["rows"] == 20
 
 
+def test_labels_that_were_promised_and_have_not_come_are_told_of(
+    tables, bundle, tmp_path, openfate
+):
+    rows = pl.read_csv(tables / "later.csv", infer_schema=False).with_columns(rich=pl.lit(""))
+    rows.write_csv(tmp_path / "rows.csv")
+    assert "No row had a label." in openfate("observe", bundle, tmp_path / "rows.csv", "--labelled")
+    assert "No row" not in openfate("observe", bundle, tmp_path / "rows.csv")
+
+
 def test_rows_seen_before_need_labels(tables, bundle, refused):
     assert "--labelled or --target" in refused("observe", bundle, tables / "later.csv", "--seen")
 

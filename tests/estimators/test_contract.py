@@ -342,6 +342,12 @@ def test_pandas_polars_and_pyarrow_agree(model, later):
     assert isinstance(flat.to_arrow(), pa.Table)
 
 
+def test_a_list_of_dicts_is_refused_with_what_to_give_instead(model, later):
+    for call in (model.predict, model.observe):
+        with pytest.raises(InputError, match=r"list of dicts: .* polars\.DataFrame\(rows\)"):
+            call(later[:2].to_dicts())
+
+
 def test_explain_marks_new_features_and_sums_by_row(model, later):
     table = model.explain(later[:6])
     assert isinstance(table, pl.DataFrame)

@@ -589,8 +589,7 @@ def odd_columns(n):
 @pytest.mark.parametrize("kind", ["polars", "pandas", "pyarrow"])
 @pytest.mark.parametrize("column", ["moment", "price", "maybe", "empty", "place", None])
 def test_trees_take_columns_of_every_kind_and_a_dict_is_a_row(name, kind, column):
-    rows = odd_columns(60)
-    rows = rows if column is None else rows.select("number", column)
+    rows = odd_columns(200) if column is None else odd_columns(60).select("number", column)
     convert = {"polars": pl.DataFrame.clone, "pandas": pl.DataFrame.to_pandas}
     X = convert.get(kind, pl.DataFrame.to_arrow)(rows)
     y = rows["number"].to_numpy() > 0
