@@ -233,24 +233,31 @@ def _label_means(folder):
         )
 
 
-def _label_cells():
-    """Lines of the cells behind them."""
-    path = ROOT / "results" / "labels" / "columns-lightgbm" / "summary.json"
+def _label_cells(folder):
+    """Lines of the cells behind them: OpenFATE, and the model trained again below it."""
+    path = ROOT / "results" / "labels" / folder / "summary.json"
     mean = {
         (r["dataset"], r["observed"], r["method"], r["labels"], r["metric"]): r["mean"]
         for r in json.loads(path.read_text())["rows"]
     }
-    counts = [("openfate", n) for n in (0, 100, 300, 1000, 3000)]
+    counts = (0, 100, 300, 1000, 3000)
+
+    def line(name, *places):
+        told = [
+            f"{_short(mean[*at, 'score'])} / {_short(mean[*at, 'log_loss'])}"
+            if (*at, "score") in mean
+            else ""
+            for at in places
+        ]
+        return f"| {name} | " + " | ".join(told) + " |"
+
     yield "| | ignored | no label | 100 labels | 300 | 1,000 | 3,000 | known from the start |"
     yield "|---" * 8 + "|"
     for cell in sorted({key[:2] for key in mean}):
-        told = [
-            f"{_short(mean[*cell, *at, 'score'])} / {_short(mean[*cell, *at, 'log_loss'])}"
-            if (*cell, *at, "score") in mean
-            else "-"
-            for at in (("ignore", 0), *counts, ("oracle", 0))
-        ]
-        yield f"| {cell[0]} {cell[1]} | " + " | ".join(told) + " |"
+        ours = [(*cell, "openfate", n) for n in counts]
+        yield line(f"{cell[0]} {cell[1]}", (*cell, "ignore", 0), *ours, (*cell, "oracle", 0))
+        again = [(*cell, "retrain", n) for n in counts]
+        yield line("trained again", (*cell, "none", 0), *again, (*cell, "none", 0))
 
 
 def _batch_cells():
@@ -332,7 +339,9 @@ def with_gains(text):
     made = {
         "labels": list(_label_means("columns-lightgbm")),
         "never": list(_label_means("columns-lightgbm-never")),
-        "cells": list(_label_cells()),
+        "cells": list(_label_cells("columns-lightgbm")),
+        "github": list(_label_cells("features-lightgbm")),
+        "github-never": list(_label_cells("features-lightgbm-never")),
         "batch": list(_batch_cells()),
         "gaps": list(_gaps()),
         "nothing": list(_nothing_new()),
