@@ -13,8 +13,8 @@ validate on rows of its own, which is more to go by than one part of the rows in
 WHY a posterior: of a table of a few hundred rows and a dozen columns, draws disagree so much that
 they tell hardly anything, and a proof by them alone refused what helps most tables.  What the
 multiple is in other tables (`PRIOR`) is the better guess there; where hundreds of features are
-hidden the draws agree, and their word counts.  It is of the strength to the slope: evidence at the
-reference strength is as sure as P0 is, and what a model is too sure of, so is evidence.
+hidden the draws agree, and their word counts.  The multiple is of the strength to the slope, because
+evidence at the reference strength is as sure as P0 is: what a model is too sure of, so is evidence.
 
 "none" is used where the posterior leaves a loss too likely.  The slope that is used is measured
 without hiding, from what the draws say of it.
@@ -58,7 +58,6 @@ MODESTY = 0.8  # of the multiple that draws ask for
 # Posterior deviations that the multiple must be above 0.  A multiple gains where the right one is
 # more than half of it, so that this is a probability of two in three; the prior alone has more.
 SURE = 1.0
-GUARD = 1.0  # standard errors by which the draws may lose what the posterior promises
 _SLOPE_SPREAD = 0.2  # between the slope of the draws and that of the model with nothing hidden
 _SLOPES, _STRENGTHS = (0.2, 1.5), (-1.0, 3.0)
 _PRIOR_ROWS = 1.0  # how many rows of a draw speak for a slope of 1 and a strength of 0
@@ -275,12 +274,7 @@ def judge(
         name: _gain([a - b for a, b in zip(alone, each.losses, strict=True)], rows)
         for name, each in found.items()
     }
-    # WHY the gain too: the posterior's is in other tables, and this one may be unlike them.
-    accepted = tuple(
-        name
-        for name, (gain, error) in gains.items()
-        if found[name].is_sure and gain >= -GUARD * error
-    )
+    accepted = tuple(name for name, each in found.items() if each.is_sure)
     if accepted and plain is not None:
         shown = plain()
         own = y if shown.rows is None else y[shown.rows]
@@ -435,7 +429,9 @@ def fit_strength(
 
     bounds = [_SLOPES, _STRENGTHS if sides[:, 1].any() else (0.0, 0.0)]
     with ONE_THREAD:
-        found = scipy.optimize.minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds)
+        found = scipy.optimize.minimize(
+            loss, centre, jac=True, method="L-BFGS-B", bounds=bounds
+        )
     return float(found.x[0]), float(found.x[1])
 
 

@@ -1,4 +1,3 @@
-import itertools
 import json
 
 import numpy as np
@@ -241,7 +240,7 @@ def test_slope_and_strength_are_those_of_a_grid_search(task, wanted):
 def in_draws(parts, task, share=0.5):
     """Views of draws that each have rows of their own, moves by view, and all labels."""
     X, starts = MultiHot.from_rows([[0]], 1), np.cumsum([0] + [len(y) for *_, y in parts])
-    places = [np.arange(*ends) for ends in itertools.pairwise(starts)]
+    places = [np.arange(*ends) for ends in zip(starts, starts[1:], strict=False)]
     views = [
         (View(lambda X, P0=P0: P0, X, X, task, own), share)
         for (P0, _, _), own in zip(parts, places, strict=True)
@@ -281,9 +280,7 @@ def test_draws_that_agree_are_believed_and_others_leave_what_other_tables_say():
 
 
 def test_a_move_the_wrong_way_is_refused():
-    decision = judge(
-        *in_draws([drawn(seed, "binary", strength=-0.5) for seed in range(4)], "binary")
-    )
+    decision = judge(*in_draws([drawn(seed, "binary", strength=-0.5) for seed in range(4)], "binary"))
     assert decision.chosen == NONE and decision.strengths["move"] == 0
     assert decision.reason == "no candidate is likely enough to gain"
 
@@ -308,13 +305,11 @@ def test_the_posterior_is_that_of_the_slow_and_obvious_way(task):
         asked.append(strength / slope)
     by_draw = sum((one - np.mean(asked[1:])) ** 2 for one in asked[1:]) * 2 / 3
     slope, strength = fit_strength(parts, task)
-
     def losses(by):
         half = 0.5 if task == "regression" else 1.0
         moved = [used(P0, e, slope, strength + by, task) for P0, e, _ in parts]
         pairs = zip(moved, parts, strict=True)
         return half * np.concatenate([row_losses(P, y, task) for P, (*_, y) in pairs])
-
     score = (losses(0.01) - losses(-0.01)) / 0.02
     curvature = (losses(0.01) + losses(-0.01) - 2 * losses(0.0)).mean() / 0.01**2
     by_row = (score**2).mean() / len(score) / curvature**2 / slope**2
@@ -331,10 +326,7 @@ def test_the_posterior_is_that_of_the_slow_and_obvious_way(task):
         plain = used(P0, 0 * e, alone, 0.0, task)
         moved = used(P0, e, slope, slope * multiple, task)
         gains.append(row_losses(plain, y, task) - row_losses(moved, y, task))
-    error = max(
-        np.std(np.concatenate(gains)) / np.sqrt(180),
-        np.std([g.mean() for g in gains], ddof=1) / np.sqrt(3),
-    )
+    error = max(np.std(np.concatenate(gains)) / np.sqrt(180), np.std([g.mean() for g in gains], ddof=1) / np.sqrt(3))
     assert decision.gains["move"] == pytest.approx((np.mean(gains), error), rel=0.01)
 
 
