@@ -235,10 +235,12 @@ class Service:
         self, request: Request, operation: Operation, rows: list[dict[str, Any]]
     ) -> Response:
         bank = self.live.bank
-        n_new = count_new(bank, rows) if len(rows) <= _FEW_ROWS else None
-        if n_new is None:
-            n_new = await asyncio.to_thread(count_new, bank, rows)
-        self.clients.count_new(request.state.client, n_new, self.limits.new_features)
+        most = self.limits.new_features
+        if len(rows) <= _FEW_ROWS:
+            n_new = count_new(bank, rows, most)
+        else:
+            n_new = await asyncio.to_thread(count_new, bank, rows, most)
+        self.clients.count_new(request.state.client, n_new, most)
         self.metrics.counts["observed_rows"] += len(rows)
         operation["rows"] = [bank.encoder.hide(row) for row in rows]
         return await self._submit(request, operation)
@@ -496,27 +498,38 @@ def alike(rows: Sequence[dict[str, Any]]) -> list[list[int]]:
     return list(groups.values())
 
 
-def count_new(bank: FeatureBank, rows: Sequence[dict[str, Any]]) -> int:
-    """How many new features rows bring; refuses what the bank cannot take."""
+def count_new(bank: FeatureBank, rows: Sequence[dict[str, Any]], enough: int) -> int:
+    """How many new features rows bring, or as many as are too many; refuses what cannot be taken.
+
+    Parameters
+    ----------
+    enough
+        More than so many need not be counted.
+    """
+    if len(rows) == 1 and (n_new := _count_new_in_row(bank, rows[0])) is not None:
+        return n_new
     encoder, policies = bank.encoder, quiet(bank.policies)
-    rest, n_new = [], 0
+    brought = set[tuple[str, str]]()  # rows of other columns may bring the same
+    n_most = 0
     for places in alike(rows):
-        if len(places) > 1:  # what is well alone may not be in one column: texts beside lists
-            make_table([rows[at] for at in places])
-    for row in rows:
-        cells = {name: cell for name, cell in row.items() if name not in bank.exclude}
-        found = encoder.look_up(cells)
-        new = None
-        if found is not None:
-            new = new_in_row(encoder, cells, found, policies, bank.overrides)
-        if new is None:  # it takes a frame: lists, dates, what a policy refuses
-            rest.append(row)
-        else:
-            n_new += len(new)
-    for places in alike(rest):
-        table = make_table([rest[at] for at in places])
-        n_new += bank.grow_encoder(table, policies=policies).n_features - encoder.n_features
-    return n_new
+        some = [rows[at] for at in places]
+        if len(some) == 1 and _count_new_in_row(bank, some[0]) == 0:
+            continue
+        grown = bank.grow_encoder(make_table(some), policies=policies)
+        n_most = max(n_most, grown.n_features - encoder.n_features)
+        if max(n_most, len(brought)) <= enough:
+            brought |= {grown.describe(id) for id in range(encoder.n_features, grown.n_features)}
+    return max(n_most, len(brought))
+
+
+def _count_new_in_row(bank: FeatureBank, row: dict[str, Any]) -> int | None:
+    """The same for one row; None where it takes a frame: lists, dates, what a policy refuses."""
+    cells = {name: cell for name, cell in row.items() if name not in bank.exclude}
+    found = bank.encoder.look_up(cells)
+    if found is None:
+        return None
+    new = new_in_row(bank.encoder, cells, found, quiet(bank.policies), bank.overrides)
+    return None if new is None else len(new)
 
 
 def _check_labels(bank: FeatureBank, labels: Sequence[Any]) -> None:
