@@ -254,7 +254,8 @@ class Clients:
                 '"token" and "scopes".'
             ) from None
         if wrong or short or not tokens:
-            what = f"the scope {wrong[0]!r} is unknown" if wrong else "a token is too short"
+            what = f"the token of {short[0]!r} is too short" if short else ""
+            what = f"the scope {wrong[0]!r} is unknown" if wrong else what
             raise DataFileError(
                 f"{path}: {what if tokens else 'it holds no token'}; scopes are "
                 f"{', '.join(SCOPES)}, tokens have 16 characters or more."
