@@ -114,7 +114,7 @@ class Service:
             "position": self.live.position,
         }
         if self.observe_requests:
-            answer["observed"] = await self._observe_served(bank, rows, ids, answers)
+            answer["observed"] = await self._observe_served(request, bank, rows, ids, answers)
         return Response(json.dumps(answer), media_type="application/json")
 
     def _answer(self, bank: FeatureBank, row: dict[str, Any], graph: Any) -> tuple[Any, Any]:
@@ -167,6 +167,7 @@ class Service:
 
     async def _observe_served(
         self,
+        request: Request,
         bank: FeatureBank,
         rows: Sequence[dict[str, Any]],
         ids: Sequence[str | None],
@@ -177,6 +178,8 @@ class Service:
         served = [what for _, what in answers]
         told = {"kind": "observe", "rows": hidden, "ids": list(ids), "served": served}
         try:
+            if any(answer["unknown"] for answer, _ in answers):
+                await self._ration(request, bank, rows)
             ticket = self.live.submit(told)
             if any(name is not None for name in ids):
                 await asyncio.wrap_future(ticket.durable)
@@ -235,15 +238,21 @@ class Service:
         self, request: Request, operation: Operation, rows: list[dict[str, Any]]
     ) -> Response:
         bank = self.live.bank
+        await self._ration(request, bank, rows)
+        self.metrics.counts["observed_rows"] += len(rows)
+        operation["rows"] = [bank.encoder.hide(row) for row in rows]
+        return await self._submit(request, operation)
+
+    async def _ration(
+        self, request: Request, bank: FeatureBank, rows: Sequence[dict[str, Any]]
+    ) -> None:
+        """Refuse more new features than a client may bring, and rows that cannot be learned."""
         most = self.limits.new_features
         if len(rows) <= _FEW_ROWS:
             n_new = count_new(bank, rows, most)
         else:
             n_new = await asyncio.to_thread(count_new, bank, rows, most)
         self.clients.count_new(request.state.client, n_new, most)
-        self.metrics.counts["observed_rows"] += len(rows)
-        operation["rows"] = [bank.encoder.hide(row) for row in rows]
-        return await self._submit(request, operation)
 
     async def forget(self, request: Request) -> Response:
         """Forget rows by id: their values leave the log, and the state is replayed without them."""

@@ -313,6 +313,19 @@ def test_new_features_are_rationed(serve):
     assert call("POST", "/observe", {"row": ROW})[0] == 200  # nothing new in it
 
 
+def test_predicted_rows_are_rationed_too_and_predicted_all_the_same(serve):
+    call = serve(limits=Limits(new_features=3), observe_requests=True)
+    told = [
+        call("POST", "/predict", {"row": {**ROW, "page": f"n{n}"}, "id": n})[1] for n in range(5)
+    ]
+    assert [answer["observed"] for answer in told] == [True] * 3 + [False] * 2
+    assert call("POST", "/predict", {"row": ROW, "id": 9})[1]["observed"]  # nothing new in it
+    assert call("POST", "/predict", {"rows": [{"tags": "a"}, {"tags": ["b"]}]})[0] == 200
+    wait_for(lambda: call.live.position == call.live.log.head())
+    assert call.live.bank.n_rows == 404
+    assert call.live.refused == 0  # nothing is in the log without effect
+
+
 def test_what_many_rows_bring_is_rationed_once(serve):
     call = serve(limits=Limits(new_features=5))
     shared = {"coupon": "none"}
