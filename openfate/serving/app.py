@@ -114,7 +114,7 @@ class Service:
             "position": self.live.position,
         }
         if self.observe_requests:
-            answer["observed"] = await self._observe_served(bank, rows, ids, answers)
+            answer["observed"] = await self._observe_served(request, bank, rows, ids, answers)
         return Response(json.dumps(answer), media_type="application/json")
 
     def _answer(self, bank: FeatureBank, row: dict[str, Any], graph: Any) -> tuple[Any, Any]:
@@ -167,6 +167,7 @@ class Service:
 
     async def _observe_served(
         self,
+        request: Request,
         bank: FeatureBank,
         rows: Sequence[dict[str, Any]],
         ids: Sequence[str | None],
@@ -177,6 +178,8 @@ class Service:
         served = [what for _, what in answers]
         told = {"kind": "observe", "rows": hidden, "ids": list(ids), "served": served}
         try:
+            if any(answer["unknown"] for answer, _ in answers):
+                await self._ration(request, bank, rows)
             ticket = self.live.submit(told)
             if any(name is not None for name in ids):
                 await asyncio.wrap_future(ticket.durable)
@@ -235,13 +238,21 @@ class Service:
         self, request: Request, operation: Operation, rows: list[dict[str, Any]]
     ) -> Response:
         bank = self.live.bank
-        n_new = count_new(bank, rows) if len(rows) <= _FEW_ROWS else None
-        if n_new is None:
-            n_new = await asyncio.to_thread(count_new, bank, rows)
-        self.clients.count_new(request.state.client, n_new, self.limits.new_features)
+        await self._ration(request, bank, rows)
         self.metrics.counts["observed_rows"] += len(rows)
         operation["rows"] = [bank.encoder.hide(row) for row in rows]
         return await self._submit(request, operation)
+
+    async def _ration(
+        self, request: Request, bank: FeatureBank, rows: Sequence[dict[str, Any]]
+    ) -> None:
+        """Refuse more new features than a client may bring, and rows that cannot be learned."""
+        most = self.limits.new_features
+        if len(rows) <= _FEW_ROWS:
+            n_new = count_new(bank, rows, most)
+        else:
+            n_new = await asyncio.to_thread(count_new, bank, rows, most)
+        self.clients.count_new(request.state.client, n_new, most)
 
     async def forget(self, request: Request) -> Response:
         """Forget rows by id: their values leave the log, and the state is replayed without them."""
@@ -496,27 +507,38 @@ def alike(rows: Sequence[dict[str, Any]]) -> list[list[int]]:
     return list(groups.values())
 
 
-def count_new(bank: FeatureBank, rows: Sequence[dict[str, Any]]) -> int:
-    """How many new features rows bring; refuses what the bank cannot take."""
+def count_new(bank: FeatureBank, rows: Sequence[dict[str, Any]], enough: int) -> int:
+    """How many new features rows bring, or as many as are too many; refuses what cannot be taken.
+
+    Parameters
+    ----------
+    enough
+        More than so many need not be counted.
+    """
+    if len(rows) == 1 and (n_new := _count_new_in_row(bank, rows[0])) is not None:
+        return n_new
     encoder, policies = bank.encoder, quiet(bank.policies)
-    rest, n_new = [], 0
+    brought = set[tuple[str, str]]()  # rows of other columns may bring the same
+    n_most = 0
     for places in alike(rows):
-        if len(places) > 1:  # what is well alone may not be in one column: texts beside lists
-            make_table([rows[at] for at in places])
-    for row in rows:
-        cells = {name: cell for name, cell in row.items() if name not in bank.exclude}
-        found = encoder.look_up(cells)
-        new = None
-        if found is not None:
-            new = new_in_row(encoder, cells, found, policies, bank.overrides)
-        if new is None:  # it takes a frame: lists, dates, what a policy refuses
-            rest.append(row)
-        else:
-            n_new += len(new)
-    for places in alike(rest):
-        table = make_table([rest[at] for at in places])
-        n_new += bank.grow_encoder(table, policies=policies).n_features - encoder.n_features
-    return n_new
+        some = [rows[at] for at in places]
+        if len(some) == 1 and _count_new_in_row(bank, some[0]) == 0:
+            continue
+        grown = bank.grow_encoder(make_table(some), policies=policies)
+        n_most = max(n_most, grown.n_features - encoder.n_features)
+        if max(n_most, len(brought)) <= enough:
+            brought |= {grown.describe(id) for id in range(encoder.n_features, grown.n_features)}
+    return max(n_most, len(brought))
+
+
+def _count_new_in_row(bank: FeatureBank, row: dict[str, Any]) -> int | None:
+    """The same for one row; None where it takes a frame: lists, dates, what a policy refuses."""
+    cells = {name: cell for name, cell in row.items() if name not in bank.exclude}
+    found = bank.encoder.look_up(cells)
+    if found is None:
+        return None
+    new = new_in_row(bank.encoder, cells, found, quiet(bank.policies), bank.overrides)
+    return None if new is None else len(new)
 
 
 def _check_labels(bank: FeatureBank, labels: Sequence[Any]) -> None:

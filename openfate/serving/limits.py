@@ -101,7 +101,8 @@ def read_rows(told: Mapping[str, Any], limits: Limits) -> list[dict[str, Any]]:
 booleans, null, or a list of them.
     """
     if ("row" in told) == ("rows" in told):
-        refuse("there is no row", "rows", 'give "row", an object, or "rows", a list of them')
+        what = "there are a row and rows" if "row" in told else "there is no row"
+        refuse(what, "rows", 'give "row", an object, or "rows", a list of them')
     rows = [told["row"]] if "row" in told else told["rows"]
     if not isinstance(rows, list) or not rows:
         refuse("rows is no list of rows", "rows", "give a list of at least one object")
@@ -122,7 +123,7 @@ def _check_row(row: Any, at: int, limits: Limits) -> None:
         kind = type(cell)
         if kind is str:
             if len(cell) > longest or "\0" in cell:
-                _refuse_text(cell, f"row {at} holds in {name[:80]!r}", longest)
+                _refuse_text(cell, f"row {at} holds in {name[:80]!r}", name[:80], longest)
         elif kind is float:
             if not math.isfinite(cell):
                 refuse(
@@ -145,7 +146,7 @@ def _check_row(row: Any, at: int, limits: Limits) -> None:
                         name[:80],
                         "give a list of texts or numbers",
                     )
-            _check_row({str(n): value for n, value in enumerate(cell)}, at, _many(limits))
+                _check_row({name: value}, at, limits)
         elif kind is dict:
             refuse(
                 f"row {at} holds an object in {name[:80]!r}",
@@ -153,24 +154,22 @@ def _check_row(row: Any, at: int, limits: Limits) -> None:
                 "give texts, numbers, booleans, null, or a list of them",
             )
         if not 0 < len(name) <= longest or "\0" in name:
-            _refuse_text(name, f"row {at} has a column", longest)
+            _refuse_text(name, f"row {at} has as a column's name", "rows", longest)
 
 
-def _many(limits: Limits) -> Limits:
-    return Limits(columns=limits.value_length, value_length=limits.value_length)
-
-
-def _refuse_text(text: str, where: str, longest: int) -> NoReturn:
+def _refuse_text(text: str, where: str, field: str, longest: int) -> NoReturn:
     if not text:
-        refuse(f"{where} without a name", "rows", "give it one")
+        refuse(f"{where} an empty text", field, "give it one")
     if "\0" in text:
-        refuse(f"{where} a character NUL", "rows", "leave it out")
+        refuse(f"{where} a character NUL", field, "leave it out")
     status = 413 if len(text) > longest else 422
-    refuse(f"{where} a text of {len(text)} characters", "rows", f"give at most {longest}", status)
+    refuse(f"{where} a text of {len(text)} characters", field, f"give at most {longest}", status)
 
 
 def read_ids(told: Mapping[str, Any], n_rows: int | None, limits: Limits) -> list[str | None]:
     """The ids of rows: strings or integers; none for None, where there are rows."""
+    if "id" in told and "ids" in told:
+        refuse("there are an id and ids", "ids", 'give "id", or "ids", a list of them')
     ids = [told["id"]] if "id" in told else told.get("ids")
     if ids is None and n_rows is not None:
         return [None] * n_rows
@@ -200,6 +199,8 @@ def _read_id(name: Any, may_lack: bool, limits: Limits) -> str | None:
 
 def read_labels(told: Mapping[str, Any], n_rows: int) -> list[Any]:
     """As many labels as rows: numbers, texts, booleans; lists of 0 and 1 for several labels."""
+    if "label" in told and "labels" in told:
+        refuse("there are a label and labels", "labels", 'give "label", or "labels", a list')
     labels = [told["label"]] if "label" in told else told.get("labels")
     if not isinstance(labels, list) or len(labels) != n_rows:
         found = f"{len(labels)} labels" if isinstance(labels, list) else "no list of labels"
@@ -253,7 +254,8 @@ class Clients:
                 '"token" and "scopes".'
             ) from None
         if wrong or short or not tokens:
-            what = f"the scope {wrong[0]!r} is unknown" if wrong else "a token is too short"
+            what = f"the token of {short[0]!r} is too short" if short else ""
+            what = f"the scope {wrong[0]!r} is unknown" if wrong else what
             raise DataFileError(
                 f"{path}: {what if tokens else 'it holds no token'}; scopes are "
                 f"{', '.join(SCOPES)}, tokens have 16 characters or more."

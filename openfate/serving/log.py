@@ -30,6 +30,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from openfate.errors import DataFileError, InputError, OpenFATEError
 from openfate.files import read_regular, write_whole
 
 Operation = dict[str, Any]
+_Place = tuple[int, ...]  # position, operation, row
 BlobKind = Literal["snapshot", "bundle"]
 
 FORMAT = 1
@@ -406,21 +408,22 @@ class Log:
         rows, ids = operation["rows"], operation["ids"]
         named = [name for name in ids if name is not None]
         if len(set(named)) < len(named):
-            twice = next(name for name in named if named.count(name) > 1)
+            twice = Counter(named).most_common(1)[0][0]
             raise RefusedError(
                 f"the id {twice!r} is there twice", field="ids", remedy="give each row its own id"
             )
-        found = self._find(named)
+        found, labels = self._find(named), operation.get("labels")
+        rows_there = self._look("rows", (at[:3] for at in found.values()), kept, position)
+        of = found.values() if labels is not None else ()
+        labels_there = self._look("labels", (at[3:] for at in of), kept, position)
         repeated = set()
         for at, name in enumerate(ids):
             if name not in found:
                 continue
             place, label = found[name][:3], found[name][3:]
-            told = self._told(place, kept, position)
-            labels = operation.get("labels")
-            same = told["rows"][place[2]] == rows[at]
-            if same and labels is not None:
-                same = label[0] is not None and self._label(label, kept, position) == labels[at]
+            same = rows_there[place] == rows[at]
+            if labels is not None:
+                same = same and label in labels_there and labels_there[label] == labels[at]
             if not same:
                 raise RefusedError(
                     f"the id {name!r} is that of another row",
@@ -464,11 +467,12 @@ class Log:
                 status=404,
             )
         new, revised, repeated = [], [], 0
+        there = self._look("labels", (found[name][3:] for name in given), kept, position)
         for name, label in given.items():
             place = found[name][3:]
-            if place[0] is None:
+            if place not in there:
                 new.append((name, label))
-            elif self._label(place, kept, position) == label:
+            elif there[place] == label:
                 repeated += 1
             elif operation.get("revise"):
                 revised.append((place, label))
@@ -493,7 +497,11 @@ class Log:
             kept.append(operation)
         if revised:
             for place, label in revised:
-                self._rewrite(place, kept, position, labels=label)
+                if place[0] == position:  # of the entry that is being written
+                    labels = list(kept[place[1]]["labels"])
+                    labels[place[2]] = label
+                    kept[place[1]]["labels"] = labels
+            self._rewrite((at, {"labels": label}) for at, label in revised if at[0] < position)
             least = min(place[0] for place, _ in revised)
             kept.append({"kind": "revise", "from": least})
         return repeated
@@ -509,10 +517,11 @@ class Log:
                 remedy="leave it out: there is nothing to forget",
                 status=404,
             )
-        for name, places in found.items():
-            if places[3] is not None:
-                self._rewrite(places[3:], kept, None, labels=None, places=None)
-            self._rewrite(places[:3], kept, None, rows=None, ids=None, served=None)
+        row, label = dict.fromkeys(("rows", "ids", "served")), dict.fromkeys(("labels", "places"))
+        changes = [(places[:3], row) for places in found.values()]
+        changes += [(places[3:], label) for places in found.values() if places[3] is not None]
+        self._rewrite(changes)
+        for name in found:
             self._store.execute("DELETE FROM openfate_rows WHERE id = ?", (name,), False)
         return min(int(places[0]) for places in found.values())
 
@@ -543,30 +552,38 @@ class Log:
                 found[row[0]] = tuple(row[1:])
         return found
 
-    def _told(self, place: Sequence[int], kept: list[Operation], position: int) -> Operation:
-        """The operation at a place: in the log, or in the entry that is being written."""
-        if place[0] == position:
-            return kept[place[1]]
-        return self._entry(place[0]).operations[place[1]]
+    def _look(
+        self, column: str, places: Iterable[_Place], kept: list[Operation], position: int
+    ) -> dict[_Place, Any]:
+        """What operations hold at places, in the log or in the entry that is being written.
 
-    def _label(self, place: Sequence[int], kept: list[Operation], position: int) -> Any:
-        return self._told(place, kept, position)["labels"][place[2]]
+        WHY in order: each entry is read and verified once, however many of its rows are asked for.
+        """
+        found: dict[_Place, Any] = {}
+        entry = None
+        for place in sorted({place for place in places if place[0] is not None}):
+            if place[0] == position:
+                told = kept[place[1]]
+            else:
+                if entry is None or entry.position != place[0]:
+                    entry = self._entry(place[0])
+                told = entry.operations[place[1]]
+            found[place] = told[column][place[2]]
+        return found
 
-    def _rewrite(
-        self, place: Sequence[int], kept: list[Operation], position: int | None, **cells: Any
-    ) -> None:
-        """Change a row of an entry that is in the log (or is being written)."""
-        if place[0] == position:
-            labels = list(kept[place[1]]["labels"])
-            labels[place[2]] = cells["labels"]
-            kept[place[1]]["labels"] = labels
-            return
-        entry = self._entry(place[0])
-        for name, cell in cells.items():
-            column = entry.operations[place[1]].get(name)
-            if column is not None:
-                column[place[2]] = cell
-        self._replace(entry)
+    def _rewrite(self, changes: Iterable[tuple[_Place, dict[str, Any]]]) -> None:
+        """Change rows of entries that are in the log; each entry is written anew once."""
+        by_entry: dict[int, list[tuple[_Place, dict[str, Any]]]] = {}
+        for place, cells in changes:
+            by_entry.setdefault(place[0], []).append((place, cells))
+        for position, changed in by_entry.items():
+            entry = self._entry(position)
+            for (_, operation, row), cells in changed:
+                for name, cell in cells.items():
+                    column = entry.operations[operation].get(name)
+                    if column is not None:
+                        column[row] = cell
+            self._replace(entry)
 
     def _replace(self, entry: Entry) -> None:
         """Write an entry that is in the log anew."""
@@ -781,14 +798,19 @@ def _take_rows_in(entry: Entry, until: int, entry_of: Callable[[int], Entry | No
     -------
         How many of these are gone.
     """
-    n_gone = 0
-    for told in entry.operations:
-        for at, place in enumerate(told.get("places") or ()):
-            if isinstance(place, list) and place[0] <= until:
-                whence = entry_of(place[0])
-                row, served = (None, None) if whence is None else _row_at(whence, *place[1:])
-                told["places"][at] = None if row is None else {"row": row, "served": served}
-                n_gone += whence is None
+    n_gone, at, whence = 0, 0, None
+    places = [
+        (place, told["places"], number)
+        for told in entry.operations
+        for number, place in enumerate(told.get("places") or ())
+        if isinstance(place, list) and place[0] <= until
+    ]
+    for place, column, number in sorted(places, key=lambda one: one[0]):
+        if place[0] != at:  # WHY in order: each entry is read once
+            at, whence = place[0], entry_of(place[0])
+        row, served = (None, None) if whence is None else _row_at(whence, *place[1:])
+        column[number] = None if row is None else {"row": row, "served": served}
+        n_gone += whence is None
     return n_gone
 
 

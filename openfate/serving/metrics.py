@@ -78,8 +78,10 @@ class Metrics:
 
     def now(self, within: float = 5.0) -> dict[str, float]:
         """Predictions a second and their latency, of the last seconds."""
-        since = time.monotonic() - within
-        recent = sorted(took for at, took in list(self._recent) if at >= since)
+        now, kept = time.monotonic(), list(self._recent)
+        if len(kept) == self._recent.maxlen:  # WHY: of many, these are the last ones alone
+            within = min(within, now - kept[0][0])
+        recent = sorted(took for at, took in kept if at >= now - within)
         if not recent:
             return {"rate": 0.0, "p50_ms": 0.0, "p99_ms": 0.0}
         p50, p99 = (1e3 * recent[int(share * (len(recent) - 1))] for share in (0.5, 0.99))

@@ -18,6 +18,7 @@ from openfate import FeatureBank
 from openfate.serving import LiveBank, LogUnavailableError
 from openfate.serving.app import ARROW, Service, make_app
 from openfate.serving.limits import Clients, Limits
+from openfate.serving.metrics import Metrics
 from serving.conftest import shop
 from serving.test_live import wait_for
 
@@ -217,6 +218,7 @@ BAD = {
     b'{"rows": {"page": "a"}}': 422,
     b'{"rows": [7]}': 422,
     b'{"row": {}, "rows": [{}]}': 422,
+    b'{"row": {}, "id": 1, "ids": [2]}': 422,
     b'{"rows": [{"page": "a"}], "ids": [1, 2]}': 422,
     b'{"rows": [{"page": "a"}], "ids": [[]]}': 422,
     b'{"rows": [{"page": "a"}], "ids": ["\\ud800"]}': 422,
@@ -251,6 +253,8 @@ def test_bad_bodies_are_refused_and_nothing_is_written(strict, path, body):
         ({"ids": ["a", "b"], "labels": [1]}, 422),
         ({"ids": ["a", "a"], "labels": [1, 0]}, 422),
         ({"labels": [1]}, 422),
+        ({"ids": ["a"], "id": "b", "labels": [1]}, 422),
+        ({"ids": ["a"], "labels": [1], "label": 0}, 422),
         ({"rows": [{"page": "a"}], "labels": [2]}, 422),
         ({"ids": ["a"], "labels": [1], "revise": "yes"}, 422),
     ],
@@ -278,6 +282,21 @@ def test_rows_of_which_no_column_can_be_made_are_not_written(strict):
     assert strict.live.log.head() == 1
 
 
+@pytest.mark.parametrize(
+    ("row", "field", "message"),
+    [
+        ({"page": "x" * 2000}, "page", "row 0 holds in 'page' a text of 2000 characters"),
+        ({"tags": ["a", "x" * 2000]}, "tags", "row 0 holds in 'tags' a text of 2000 characters"),
+        ({"page": "\0"}, "page", "row 0 holds in 'page' a character NUL"),
+        ({"": 1}, "rows", "row 0 has as a column's name an empty text"),
+        ({"x" * 2000: 1}, "rows", "row 0 has as a column's name a text of 2000 characters"),
+    ],
+)
+def test_a_refusal_names_the_field(strict, row, field, message):
+    told = strict("POST", "/predict", {"row": row})[1]["error"]
+    assert (told["field"], told["message"]) == (field, message)
+
+
 def test_large_bodies_are_not_read(serve):
     call = serve(limits=Limits(body_bytes=1000))
     headers = {"content-length": "9" * 15}
@@ -292,6 +311,41 @@ def test_new_features_are_rationed(serve):
     assert statuses == [200] * 5 + [429] * 2
     assert call.headers[b"retry-after"] == b"1"
     assert call("POST", "/observe", {"row": ROW})[0] == 200  # nothing new in it
+
+
+def test_predicted_rows_are_rationed_too_and_predicted_all_the_same(serve):
+    call = serve(limits=Limits(new_features=3), observe_requests=True)
+    told = [
+        call("POST", "/predict", {"row": {**ROW, "page": f"n{n}"}, "id": n})[1] for n in range(5)
+    ]
+    assert [answer["observed"] for answer in told] == [True] * 3 + [False] * 2
+    assert call("POST", "/predict", {"row": ROW, "id": 9})[1]["observed"]  # nothing new in it
+    assert call("POST", "/predict", {"rows": [{"tags": "a"}, {"tags": ["b"]}]})[0] == 200
+    wait_for(lambda: call.live.position == call.live.log.head())
+    assert call.live.bank.n_rows == 404
+    assert call.live.refused == 0  # nothing is in the log without effect
+
+
+def test_what_many_rows_bring_is_rationed_once(serve):
+    call = serve(limits=Limits(new_features=5))
+    shared = {"coupon": "none"}
+    rows = (
+        [{**ROW, **shared}] * 20 + [{"page": "a", **shared}] * 20 + [{"device": "desk", **shared}]
+    )
+    assert call("POST", "/observe", {"rows": rows})[0] == 200
+    told = [{**ROW, "page": f"n{n}"} for n in range(4)] + [{"page": "n4"}, {"page": "n5"}]
+    assert call("POST", "/observe", {"rows": told})[0] == 413
+    assert call("POST", "/observe", {"rows": told[:4]})[0] == 200
+    assert call("POST", "/observe", {"rows": told[4:]})[0] == 429
+    assert call.live.bank.encoder.n_features - call.live.bank.n_observed == 5
+
+
+def test_the_rate_of_many_predictions_has_no_ceiling(monkeypatch):
+    metrics, clock = Metrics(), iter(n / 2000 for n in range(10**6))
+    monkeypatch.setattr("openfate.serving.metrics.time.monotonic", lambda: next(clock))
+    for _ in range(20_000):
+        metrics.answered("/predict", 200, 0.001)
+    assert metrics.now()["rate"] == pytest.approx(2000, rel=0.01)
 
 
 def test_tokens_open_what_they_are_for(serve):

@@ -99,6 +99,48 @@ def test_a_forgotten_row_is_in_no_entry(state):
         assert log.append([label("b", 1)])[0].position == 4
 
 
+def test_each_entry_is_read_once_however_many_of_its_rows_are_told_of(state, monkeypatch):
+    """Else a large request that is sent again would keep all others waiting for minutes."""
+    names = [f"r{n}" for n in range(50)]
+    rows = {"kind": "observe", "rows": [{"x": n} for n in range(50)], "ids": names}
+    labels = {"kind": "label", "ids": names[::-1], "labels": [n % 2 for n in range(50)]}
+    revised = {**labels, "labels": [1 - n % 2 for n in range(50)], "revise": True}
+    both = {"kind": "labelled", "rows": rows["rows"], "ids": [f"b{n}" for n in range(50)]}
+    both["labels"] = labels["labels"]
+    with open_log(state) as log:
+        read, decode = [], log._decode
+        monkeypatch.setattr(log, "_decode", lambda *row: read.append(row[0]) or decode(*row))
+
+        def reads(told):
+            read.clear()
+            [receipt] = log.append([told])
+            return sorted(read), getattr(receipt, "repeated", receipt)
+
+        log.append([rows, labels])
+        log.append([both])
+        assert reads(rows) == ([1], 50)
+        assert reads(labels) == ([1], 50)
+        assert reads(both) == ([2, 2], 50)
+        assert reads(revised) == ([1, 1], 0)
+        assert reads(revised) == ([1], 50)
+        assert log.read()[0].operations[1]["labels"] == revised["labels"]
+        assert reads({"kind": "forget", "ids": both["ids"]})[0] == [2]
+
+
+def test_labels_take_their_rows_with_them_in_one_reading(state, monkeypatch):
+    names = [f"r{n}" for n in range(50)]
+    with open_log(state) as log:
+        log.append([{"kind": "observe", "rows": [{"x": n} for n in range(50)], "ids": names}])
+        log.append([{"kind": "label", "ids": names[::-1], "labels": [n % 2 for n in range(50)]}])
+        read, entry_at = [], log._entry
+        monkeypatch.setattr(log, "_entry", lambda at: read.append(at) or entry_at(at))
+        with log.alone():
+            log.compact(1)
+        assert read == [2, 1]
+        [kept] = log.read()
+        assert [at["row"]["x"] for at in kept.operations[0]["places"]] == list(range(50))[::-1]
+
+
 def test_a_rollback_takes_ids_back(state):
     with open_log(state) as log:
         log.append([observe("a", x=1)])

@@ -74,7 +74,7 @@ def wait_for_labels(page, at_least):
 @pytest.mark.slow
 def test_the_page_tells_the_story(url, browser):
     outside, broken = [], []
-    page = browser.new_page(viewport={"width": 1200, "height": 1500})
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.on("request", lambda one: None if one.url.startswith(url) else outside.append(one.url))
     page.on("pageerror", lambda error: broken.append(str(error)))
     page.on("console", lambda m: broken.append(m.text) if m.type == "error" else None)
@@ -85,7 +85,7 @@ def test_the_page_tells_the_story(url, browser):
     assert "used" in page.inner_text("#verdict")
     n_new = page.locator("#map circle.new").count()
     if os.environ.get("OPENFATE_SCREENSHOTS"):
-        page.screenshot(path=IMAGES / "serving-new-features.png")
+        page.screenshot(path=IMAGES / "serving-new-features.png", full_page=True)
     # By keyboard alone: a new feature is told, and a row is tried.
     assert page.locator("#map circle[tabindex='0']").count() == 1
     page.locator("#map circle[tabindex='0']").focus()
@@ -97,8 +97,10 @@ def test_the_page_tells_the_story(url, browser):
         page.keyboard.type(text)
         page.keyboard.press("Tab")
     page.locator("#try button").focus()
+    before = page.locator("#map").bounding_box()["x"]
     page.keyboard.press("Enter")
     page.wait_for_selector("#answer table tr")
+    assert page.locator("#map").bounding_box()["x"] == before  # nothing jumps to another column
     used, ignored = page.locator("#answer b").all_inner_texts()
     assert used != ignored
     assert "campaign=campaign 1 (new)" in page.inner_text("#answer")
@@ -120,6 +122,8 @@ def test_the_page_tells_the_story(url, browser):
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.emulate_media(color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.close()
     assert outside == []
     assert broken == []
