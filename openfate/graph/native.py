@@ -1,0 +1,135 @@
+"""Functions of native.c, for tables in float32 on a CPU: what torch does, in one call each.
+
+WHY: a step of a small table is dozens of calls of a few microseconds each, most of which ask what
+to do.  The library is compiled when the package is installed where there is a C compiler.  Without
+it `LIBRARY` is None and callers do the same in torch; results are equal to the bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+_VERSION = 1  # of what the functions take: the same in native.c
+
+
+class Direction(ctypes.Structure):
+    """A CSR direction of a graph, whose index leads into a table of `n_table` rows."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("n_segments", "n_edges", "n_table")),
+        *((name, ctypes.c_void_p) for name in ("ptr", "index", "value")),
+    )
+
+    @classmethod
+    def of(cls, ptr: Tensor, index: Tensor, value: Tensor | None, n_table: int) -> Direction:
+        """Of tensors that outlive it."""
+        sizes = ptr.numel() - 1, index.numel(), n_table
+        return cls(*sizes, ptr.data_ptr(), index.data_ptr(), _address(value))
+
+
+def _load() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(str(Path(__file__).with_name("libnative.so")))
+    except OSError:
+        return None
+    library.version.restype = ctypes.c_int64
+    if library.version() != _VERSION:  # compiled from an older source
+        return None
+    n, p = ctypes.c_int64, ctypes.c_void_p
+    library.segment_sums.argtypes = (Direction, p, p, n)
+    library.keep_edges.argtypes = (Direction, p, p, n, p, p, p, p)
+    library.walk.argtypes = (Direction, Direction, p, p, n, n, n, n, p, p, p, p)
+    return library
+
+
+LIBRARY = _load()
+
+
+def takes(integers: Iterable[Tensor], *floats: Tensor | None) -> bool:
+    """Whether the library is there and made for these: int32 and float32, contiguous on a CPU."""
+    if LIBRARY is None:
+        return False
+    return all(_is_plain(each, torch.int32) for each in integers) and all(
+        each is None or _is_plain(each, torch.float32) for each in floats
+    )
+
+
+def _is_plain(tensor: Tensor, dtype: torch.dtype) -> bool:
+    # WHY the type: what stands for a tensor while a model is traced has no memory.
+    return (
+        type(tensor) in (Tensor, Parameter)
+        and tensor.is_cpu
+        and tensor.dtype == dtype
+        and tensor.is_contiguous()
+    )
+
+
+def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | None) -> Tensor:
+    """As `openfate.graph.bipartite.segment_sums`, of a contiguous table whose width is eights."""
+    assert LIBRARY is not None
+    out = table.new_empty(ptr.numel() - 1, table.size(1))
+    direction = Direction.of(ptr, index, values, len(table))
+    _check(LIBRARY.segment_sums(direction, table.data_ptr(), out.data_ptr(), table.size(1)))
+    return out
+
+
+def keep_edges(
+    keep: Tensor, order: Tensor | None, ptr: Tensor, index: Tensor, value: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As `openfate.graph.bipartite._left`, where `keep` (E,) and `order` are contiguous."""
+    assert LIBRARY is not None
+    n_kept = int(np.count_nonzero(keep.numpy()))
+    new_ptr, upto = torch.empty_like(ptr), ptr.new_empty(len(index) + 1)
+    left = index.new_empty(n_kept + 1)
+    new_value = None if value is None else value.new_empty(n_kept + 1)
+    _check(
+        LIBRARY.keep_edges(
+            *(Direction.of(ptr, index, value, 0), keep.data_ptr(), _address(order), n_kept),
+            *(upto.data_ptr(), new_ptr.data_ptr(), left.data_ptr(), _address(new_value)),
+        )
+    )
+    return new_ptr, left[:n_kept], None if new_value is None else new_value[:n_kept]
+
+
+def walk(
+    start: Tensor,
+    directions: tuple[Direction, Direction],
+    degrees: tuple[Tensor, Tensor],
+    n_steps: int,
+    constant: bool,
+) -> tuple[Tensor, Tensor]:
+    """As `openfate.models.walk._torch_steps`, of the directions to rows and to features."""
+    assert LIBRARY is not None
+    (n_features, width), (feature_ptr, row_ptr) = start.shape, degrees
+    n_columns, n_nodes = walk_columns(width, constant), n_features + row_ptr.numel() - 1
+    room = start.new_empty(n_nodes * (2 * n_columns + 1))
+    walked, signal = torch.empty_like(start), start.new_empty(n_features, n_steps * constant)
+    _check(
+        LIBRARY.walk(
+            *(*directions, feature_ptr.data_ptr(), row_ptr.data_ptr(), n_steps, n_columns, width),
+            *(constant, start.data_ptr(), room.data_ptr(), walked.data_ptr(), signal.data_ptr()),
+        )
+    )
+    return walked, signal
+
+
+def walk_columns(width: int, constant: bool) -> int:
+    """Columns of the table of a walk: a constant takes two more."""
+    # WHY: vector instructions take columns by eights: 16 of them in less time than 9.
+    return -(-max(1, width + 2 * constant) // 8) * 8
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _check(fine: int) -> None:
+    if not fine:
+        raise IndexError("an edge of the graph leads to a row or feature that is not there.")
