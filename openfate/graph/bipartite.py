@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openfate.errors import InputError
-from openfate.graph import native
+from openfate import native
 from openfate.table import MultiHot
 
 

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from openfate.graph import Edges, full_precision, native, sum_at_features, sum_at_rows
+from openfate import native
+from openfate.graph import Edges, full_precision, sum_at_features, sum_at_rows
 
 
 def walk(

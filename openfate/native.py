@@ -8,7 +8,8 @@ it `LIBRARY` is None and callers do the same in torch; results are equal to the 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from ctypes import Array, c_int64, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,15 @@ from torch import Tensor
 from torch.nn import Parameter
 
 _VERSION = 1  # of what the functions take: the same in native.c
+_WIDEST = 32  # of a layer; also in native.c
 
 
 class Direction(ctypes.Structure):
     """A CSR direction of a graph, whose index leads into a table of `n_table` rows."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("n_segments", "n_edges", "n_table")),
-        *((name, ctypes.c_void_p) for name in ("ptr", "index", "value")),
+        *((name, c_int64) for name in ("n_segments", "n_edges", "n_table")),
+        *((name, c_void_p) for name in ("ptr", "index", "value")),
     )
 
     @classmethod
@@ -39,12 +41,14 @@ def _load() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(Path(__file__).with_name("libnative.so")))
     except OSError:
         return None
-    library.version.restype = ctypes.c_int64
+    library.version.restype = c_int64
     if library.version() != _VERSION:  # compiled from an older source
         return None
-    n, p = ctypes.c_int64, ctypes.c_void_p
+    n, p = c_int64, c_void_p
     library.segment_sums.argtypes = (Direction, p, p, n)
     library.keep_edges.argtypes = (Direction, p, p, n, p, p, p, p)
+    library.layers.argtypes = (n, n, p, p, p, p, p)
+    library.layers_back.argtypes = (n, n, p, p, p, p, p, p, p, p)
     library.walk.argtypes = (Direction, Direction, p, p, n, n, n, n, p, p, p, p)
     return library
 
@@ -118,6 +122,57 @@ def walk(
         )
     )
     return walked, signal
+
+
+def takes_layers(z: Tensor, parameters: Sequence[Tensor]) -> bool:
+    """Whether `layers` is made for the rows `z` of a network whose layers are these."""
+    sizes = z.size(1), *(len(bias) for bias in parameters[1::2])
+    return sizes[0] % 8 == 0 and max(sizes) <= _WIDEST and takes((), z, *parameters)
+
+
+def layers(z: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The layers of an MLP, ReLU between them: rows (N, n_in) to (n_outputs, N), and what is kept.
+
+    Parameters
+    ----------
+    parameters
+        Weight and bias of each layer.
+    """
+    assert LIBRARY is not None
+    sizes, n_kept = _sizes(z, parameters)
+    kept, out = z.new_empty(n_kept), z.new_empty(len(parameters[-1]), len(z))
+    LIBRARY.layers(
+        *(len(z), len(parameters) // 2, sizes, _addresses(parameters)),
+        *(z.data_ptr(), kept.data_ptr(), out.data_ptr()),
+    )
+    return out, kept
+
+
+def layers_back(
+    z: Tensor, parameters: Sequence[Tensor], kept: Tensor, grad: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    """The gradients at the rows of `layers` and at its parameters, from that at what it returns."""
+    assert LIBRARY is not None
+    sizes, _ = _sizes(z, parameters)
+    at_z, at_parameters = torch.empty_like(z), [torch.empty_like(each) for each in parameters]
+    room = z.new_empty(2 * len(z) * _WIDEST)
+    LIBRARY.layers_back(
+        *(len(z), len(parameters) // 2, sizes, _addresses(parameters)),
+        *(z.data_ptr(), kept.data_ptr(), grad.data_ptr(), room.data_ptr()),
+        *(_addresses(at_parameters), at_z.data_ptr()),
+    )
+    return at_z, at_parameters
+
+
+def _sizes(z: Tensor, parameters: Sequence[Tensor]) -> tuple[Array[c_int64], int]:
+    """The widths of layers, the input's first, and the numbers that they leave, eights of each."""
+    sizes = [len(bias) for bias in parameters[1::2]]
+    n_kept = len(z) * sum(-(-size // 8) * 8 for size in sizes)
+    return (c_int64 * (len(sizes) + 1))(z.size(1), *sizes), n_kept
+
+
+def _addresses(tensors: Sequence[Tensor]) -> Array[c_void_p]:
+    return (c_void_p * len(tensors))(*[each.data_ptr() for each in tensors])
 
 
 def walk_columns(width: int, constant: bool) -> int:

@@ -182,3 +182,129 @@ EXPORT int walk(Direction to_rows, Direction to_features, const int32_t *feature
             walked[j * width + c] = features[j * stride + feature_at + c] / sqrtf(A[j]);
     return 1;
 }
+
+/* ---- the layers of a thin network ------------------------------------------------------------ */
+
+#define WIDEST 32 /* a layer; also in native.py */
+#define PADDED(n) (((n) + 7) / 8 * 8)
+
+/* out = x M + bias for x (n_rows, n_in), M (n_in, n_out); n_out is a multiple of eight. */
+INLINE void multiply(int64_t n_rows, int64_t n_in, int64_t n_out, const float *x, const float *M,
+                     const float *bias, float *out)
+{
+    for (int64_t o = 0; o < n_out; o += 8) {
+        const Eight start = bias ? *(const Eight *)(bias + o) : (Eight){0};
+        int64_t r = 0;
+#define TERM(k) sum##k += x[(r + k) * n_in + i] * m;
+#define WRITE(k) *(Eight *)(out + (r + k) * n_out + o) = sum##k;
+        for (; r + 8 <= n_rows; r += 8) { /* each read of M serves eight rows */
+            Eight sum0 = start, sum1 = start, sum2 = start, sum3 = start;
+            Eight sum4 = start, sum5 = start, sum6 = start, sum7 = start;
+            for (int64_t i = 0; i < n_in; i++) {
+                const Eight m = *(const Eight *)(M + i * n_out + o);
+                EACH(8, TERM)
+            }
+            EACH(8, WRITE)
+        }
+        for (; r < n_rows; r++) {
+            Eight sum0 = start;
+            for (int64_t i = 0; i < n_in; i++) {
+                const Eight m = *(const Eight *)(M + i * n_out + o);
+                TERM(0)
+            }
+            WRITE(0)
+        }
+    }
+}
+
+/* total (n_in, n_out) += x^T g of rows x (n_in) and g (n_out); both are multiples of eight. */
+INLINE void add_outer(int64_t n_rows, int64_t n_in, int64_t n_out, const float *x, const float *g,
+                      float *total)
+{
+    for (int64_t o = 0; o < n_out; o += 8)
+        for (int64_t i = 0; i < n_in; i += 8) {
+            Eight sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};
+            Eight sum4 = {0}, sum5 = {0}, sum6 = {0}, sum7 = {0};
+            for (int64_t r = 0; r < n_rows; r++) {
+                const Eight by = *(const Eight *)(g + r * n_out + o);
+                const float *row = x + r * n_in + i;
+#define OUTER(c) sum##c += row[c] * by;
+                EACH(8, OUTER)
+            }
+#define TOTAL(c) *(Eight *)(total + (i + c) * n_out + o) += sum##c;
+            EACH(8, TOTAL)
+        }
+}
+
+/* The layers of an MLP, ReLU between them.  sizes (L + 1) are at most WIDEST, the first a multiple
+   of eight; parameters are weight (o, i) and bias (o) of each layer.  What a layer leaves has its
+   size padded to eights.
+
+   z (N, sizes[0])
+   kept: what each layer leaves, one after the other
+   out (sizes[L], N) */
+EXPORT int layers(int64_t N, int64_t L, const int64_t *sizes, const float *const *parameters,
+                  const float *z, float *kept, float *out)
+{
+    float M[WIDEST * WIDEST], bias[WIDEST];
+    for (int64_t l = 0; l < L; l++) {
+        const int64_t n_in = PADDED(sizes[l]), n_out = PADDED(sizes[l + 1]);
+        for (int64_t o = 0; o < n_out; o++) {
+            const int there = o < sizes[l + 1];
+            bias[o] = there ? parameters[2 * l + 1][o] : 0;
+            for (int64_t i = 0; i < n_in; i++)
+                M[i * n_out + o] =
+                    there && i < sizes[l] ? parameters[2 * l][o * sizes[l] + i] : 0;
+        }
+        multiply(N, n_in, n_out, z, M, bias, kept);
+        for (int64_t c = 0; c < N * n_out && l < L - 1; c++) kept[c] = kept[c] < 0 ? 0 : kept[c];
+        z = kept;
+        kept += N * n_out;
+    }
+    for (int64_t o = 0; o < sizes[L]; o++)
+        for (int64_t r = 0; r < N; r++) out[o * N + r] = z[r * PADDED(sizes[L]) + o];
+    return 1;
+}
+
+/* The way back through `layers`: from the gradient at `out` to those at parameters and z.
+
+   room (2 N WIDEST)  for the function's own use */
+EXPORT int layers_back(int64_t N, int64_t L, const int64_t *sizes, const float *const *parameters,
+                       const float *z, const float *kept, const float *grad, float *room,
+                       float *const *at_parameters, float *at_z)
+{
+    float M[WIDEST * WIDEST], total[WIDEST * WIDEST], bias[WIDEST];
+    float *g = room, *next = room + N * WIDEST;
+    for (int64_t l = 0; l < L; l++) kept += N * PADDED(sizes[l + 1]);
+    for (int64_t r = 0; r < N; r++)
+        for (int64_t o = 0; o < PADDED(sizes[L]); o++)
+            g[r * PADDED(sizes[L]) + o] = o < sizes[L] ? grad[o * N + r] : 0;
+    kept -= N * PADDED(sizes[L]);
+    for (int64_t l = L - 1; l >= 0; l--) {
+        const int64_t n_in = PADDED(sizes[l]), n_out = PADDED(sizes[l + 1]);
+        const float *x = l ? kept -= N * n_in : z;
+        for (int64_t c = 0; c < n_in * n_out; c++) total[c] = 0;
+        for (int64_t o = 0; o < n_out; o++) bias[o] = 0;
+        for (int64_t r = 0; r < N; r += 64) { /* sums of sums keep more digits */
+            const int64_t n = N - r < 64 ? N - r : 64;
+            float some[WIDEST] = {0};
+            add_outer(n, n_in, n_out, x + r * n_in, g + r * n_out, total);
+            for (int64_t k = r; k < r + n; k++)
+                for (int64_t o = 0; o < n_out; o++) some[o] += g[k * n_out + o];
+            for (int64_t o = 0; o < n_out; o++) bias[o] += some[o];
+        }
+        for (int64_t o = 0; o < n_out; o++)
+            for (int64_t i = 0; i < n_in; i++) {
+                const int there = o < sizes[l + 1] && i < sizes[l];
+                M[o * n_in + i] = there ? parameters[2 * l][o * sizes[l] + i] : 0;
+                if (there) at_parameters[2 * l][o * sizes[l] + i] = total[i * n_out + o];
+            }
+        for (int64_t o = 0; o < sizes[l + 1]; o++) at_parameters[2 * l + 1][o] = bias[o];
+        multiply(N, n_out, n_in, g, M, 0, l ? next : at_z);
+        for (int64_t c = 0; c < N * n_in && l; c++) next[c] = x[c] <= 0 ? 0 : next[c];
+        float *used = g;
+        g = next;
+        next = used;
+    }
+    return 1;
+}
