@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 _VERSION = 1  # of what the functions take: the same in native.c
+_PLAIN = (Tensor, Parameter)
 _WIDEST = 32  # of a layer; also in native.c
 
 
@@ -49,7 +50,7 @@ def _load() -> ctypes.CDLL | None:
     library.keep_edges.argtypes = (Direction, p, p, n, p, p, p, p)
     library.layers.argtypes = (n, n, p, p, p, p, p)
     library.layers_back.argtypes = (n, n, p, p, p, p, p, p, p, p)
-    library.walk.argtypes = (Direction, Direction, p, p, n, n, n, n, p, p, p, p)
+    library.walk.argtypes = (Direction, Direction, p, p, n, n, n, n, p, p, p, p, p)
     return library
 
 
@@ -60,19 +61,18 @@ def takes(integers: Iterable[Tensor], *floats: Tensor | None) -> bool:
     """Whether the library is there and made for these: int32 and float32, contiguous on a CPU."""
     if LIBRARY is None:
         return False
-    return all(_is_plain(each, torch.int32) for each in integers) and all(
-        each is None or _is_plain(each, torch.float32) for each in floats
-    )
+    for each in integers:
+        if each.dtype is not torch.int32 or not _lies_plain(each):
+            return False
+    for one in floats:  # WHY no `all`: it takes twice as long, at every call
+        if one is not None and (one.dtype is not torch.float32 or not _lies_plain(one)):
+            return False
+    return True
 
 
-def _is_plain(tensor: Tensor, dtype: torch.dtype) -> bool:
+def _lies_plain(tensor: Tensor) -> bool:
     # WHY the type: what stands for a tensor while a model is traced has no memory.
-    return (
-        type(tensor) in (Tensor, Parameter)
-        and tensor.is_cpu
-        and tensor.dtype == dtype
-        and tensor.is_contiguous()
-    )
+    return type(tensor) in _PLAIN and tensor.is_contiguous() and tensor.is_cpu
 
 
 def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | None) -> Tensor:
@@ -103,7 +103,8 @@ def keep_edges(
 
 
 def walk(
-    start: Tensor,
+    states: Tensor,
+    wanted: Tensor | None,
     directions: tuple[Direction, Direction],
     degrees: tuple[Tensor, Tensor],
     n_steps: int,
@@ -111,14 +112,22 @@ def walk(
 ) -> tuple[Tensor, Tensor]:
     """As `openfate.models.walk._torch_steps`, of the directions to rows and to features."""
     assert LIBRARY is not None
-    (n_features, width), (feature_ptr, row_ptr) = start.shape, degrees
-    n_columns, n_nodes = walk_columns(width, constant), n_features + row_ptr.numel() - 1
-    room = start.new_empty(n_nodes * (2 * n_columns + 1))
-    walked, signal = torch.empty_like(start), start.new_empty(n_features, n_steps * constant)
+    (n_features, width), (feature_ptr, row_ptr) = states.shape, degrees
+    n_rows, (here, back) = row_ptr.numel() - 1, directions
+    _check(here.n_segments == back.n_table == n_rows)
+    _check(back.n_segments == here.n_table == feature_ptr.numel() - 1 == n_features)
+    n_signals, at_states = n_features, _address(states)
+    if wanted is not None:
+        n_signals, width, at_states = len(wanted), len(wanted), None
+    n_columns = walk_columns(width, constant)
+    room = states.new_empty((n_features + n_rows) * (2 * n_columns + 1))
+    walked = states.new_empty(n_features, width)
+    signal = states.new_empty(n_signals, n_steps * constant)
     _check(
         LIBRARY.walk(
             *(*directions, feature_ptr.data_ptr(), row_ptr.data_ptr(), n_steps, n_columns, width),
-            *(constant, start.data_ptr(), room.data_ptr(), walked.data_ptr(), signal.data_ptr()),
+            *(constant, at_states, _address(wanted), room.data_ptr(), walked.data_ptr()),
+            signal.data_ptr(),
         )
     )
     return walked, signal

@@ -41,10 +41,8 @@ def walk(
     signal: Tensor
     if wanted is not None and _few(wanted, states, edges):
         # A_hat is symmetric: its wanted rows are where a walk from each wanted feature ends.
-        ones = torch.eye(len(wanted), dtype=states.dtype, device=states.device)
-        start = states.new_zeros(len(states), len(wanted)).index_copy_(0, wanted, ones)
-        paths, signal = _steps(start, edges, edges, n_steps, constant)
-        return paths.T @ states, signal.index_select(0, wanted)
+        paths, signal = _steps(states.detach(), edges, edges, n_steps, constant, wanted)
+        return paths.T @ states, signal
     walked, signal = _Walk.apply(states, edges, n_steps, constant)  # type: ignore[no-untyped-call]
     if wanted is None:
         return walked, signal
@@ -80,19 +78,32 @@ class _Walk(torch.autograd.Function):
 
 
 def _steps(
-    states: Tensor, edges: Edges, counted: Edges, n_steps: int, constant: bool
+    states: Tensor,
+    edges: Edges,
+    counted: Edges,
+    n_steps: int,
+    constant: bool,
+    wanted: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`walk` of states (D, H) without autograd; degrees are those of the `counted` edges."""
+    """`walk` without autograd of states (D, H), or to (D, W) of a one at each `wanted` feature.
+
+    Degrees are those of the `counted` edges.
+    """
     here, back = edges.to_rows, edges.to_features
     states, degrees = states.contiguous(), (counted.to_features.feature_ptr, counted.to_rows.row_ptr)
     integers = here.row_ptr, here.feature, back.feature_ptr, back.row, *degrees
-    if not native.takes(integers, states, here.value, back.value_by_feature):
+    if native.takes(integers, states, here.value, back.value_by_feature):
+        directions = (
+            native.Direction.of(here.row_ptr, here.feature, here.value, here.n_features),
+            native.Direction.of(back.feature_ptr, back.row, back.value_by_feature, back.n_rows),
+        )
+        return native.walk(states, wanted, directions, degrees, n_steps, constant)
+    if wanted is None:
         return _torch_steps(states, edges, degrees, n_steps, constant)
-    directions = (
-        native.Direction.of(here.row_ptr, here.feature, here.value, here.n_features),
-        native.Direction.of(back.feature_ptr, back.row, back.value_by_feature, back.n_rows),
-    )
-    return native.walk(states, directions, degrees, n_steps, constant)
+    ones = torch.eye(len(wanted), dtype=states.dtype, device=states.device)
+    start = states.new_zeros(len(states), len(wanted)).index_copy_(0, wanted, ones)
+    walked, signal = _torch_steps(start, edges, degrees, n_steps, constant)
+    return walked, signal.index_select(0, wanted)
 
 
 def _scales(feature_ptr: Tensor, row_ptr: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
