@@ -129,13 +129,13 @@ EXPORT int keep_edges(Direction d, const uint8_t *keep, const int64_t *order, in
    `to_rows` and `to_features` are directions whose segments are rows and features, `feature_ptr`
    and `row_ptr` tell the degrees.
 
-   start (D, width); NULL: a one in column k at feature wanted[k], k = 0 .. width - 1
+   start (D, width); or, `from_wanted`, a one in column k at feature wanted[k], k = 0 .. width - 1
    room (D + N) (2 C + 1)  for the function's own use: F, G, A and B
    walked (D, width), signal (D, L) or, from wanted features, (width, L), where `constant` */
 EXPORT int walk(Direction to_rows, Direction to_features, const int32_t *feature_ptr,
                 const int32_t *row_ptr, int64_t n_steps, int64_t C, int64_t width,
-                int64_t constant, const float *start, const int64_t *wanted, float *room, float *walked,
-                float *signal)
+                int64_t constant, int64_t from_wanted, const float *start, const int64_t *wanted,
+                float *room, float *walked, float *signal)
 {
     const int64_t N = to_rows.n_segments, D = to_features.n_segments, stride = 2 * C;
     float *features = room, *rows = features + D * stride, *A = rows + N * stride, *B = A + D;
@@ -143,17 +143,17 @@ EXPORT int walk(Direction to_rows, Direction to_features, const int32_t *feature
     for (int64_t j = 0; j < D; j++) A[j] = 1 / ((float)(feature_ptr[j + 1] - feature_ptr[j]) + 1);
     for (int64_t i = 0; i < N; i++) B[i] = 1 / ((float)(row_ptr[i + 1] - row_ptr[i]) + 1);
 #define SIGNAL(level, at) \
-    for (int64_t k = 0; k < (!constant ? 0 : start ? D : width); k++) { \
-        const int64_t j = start ? k : wanted[k]; \
+    for (int64_t k = 0; k < (!constant ? 0 : from_wanted ? width : D); k++) { \
+        const int64_t j = from_wanted ? wanted[k] : k; \
         signal[(k + 1) * n_steps - 1 - (level)] = \
             features[j * stride + (at) + C - 1] / sqrtf(A[j]); \
     }
     for (int64_t j = 0; j < D; j++) { /* F */
         float *F = features + j * stride, a = sqrtf(A[j]);
-        for (int64_t c = 0; c < C; c++) F[c] = start && c < width ? start[j * width + c] * a : 0;
+        for (int64_t c = 0; c < C; c++) F[c] = !from_wanted && c < width ? start[j * width + c] * a : 0;
         if (constant) F[C - 1] = a;
     }
-    for (int64_t k = 0; k < width && !start; k++) {
+    for (int64_t k = 0; k < width && from_wanted; k++) {
         if (wanted[k] < 0 || wanted[k] >= D) return 0;
         features[wanted[k] * stride + k] = sqrtf(A[wanted[k]]);
     }

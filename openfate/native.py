@@ -50,7 +50,7 @@ def _load() -> ctypes.CDLL | None:
     library.keep_edges.argtypes = (Direction, p, p, n, p, p, p, p)
     library.layers.argtypes = (n, n, p, p, p, p, p)
     library.layers_back.argtypes = (n, n, p, p, p, p, p, p, p, p)
-    library.walk.argtypes = (Direction, Direction, p, p, n, n, n, n, p, p, p, p, p)
+    library.walk.argtypes = (Direction, Direction, p, p, n, n, n, n, n, p, p, p, p, p)
     return library
 
 
@@ -116,9 +116,9 @@ def walk(
     n_rows, (here, back) = row_ptr.numel() - 1, directions
     _check(here.n_segments == back.n_table == n_rows)
     _check(back.n_segments == here.n_table == feature_ptr.numel() - 1 == n_features)
-    n_signals, at_states = n_features, _address(states)
     if wanted is not None:
-        n_signals, width, at_states = len(wanted), len(wanted), None
+        width = len(wanted)
+    n_signals = n_features if wanted is None else width
     n_columns = walk_columns(width, constant)
     room = states.new_empty((n_features + n_rows) * (2 * n_columns + 1))
     walked = states.new_empty(n_features, width)
@@ -126,8 +126,8 @@ def walk(
     _check(
         LIBRARY.walk(
             *(*directions, feature_ptr.data_ptr(), row_ptr.data_ptr(), n_steps, n_columns, width),
-            *(constant, at_states, _address(wanted), room.data_ptr(), walked.data_ptr()),
-            signal.data_ptr(),
+            *(constant, wanted is not None, states.data_ptr(), _address(wanted)),
+            *(room.data_ptr(), walked.data_ptr(), signal.data_ptr()),
         )
     )
     return walked, signal
