@@ -100,27 +100,39 @@ EXPORT int segment_sums(Direction d, const float *table, float *out, int64_t wid
 
 /* ---- DropEdge -------------------------------------------------------------------------------- */
 
-/* One direction of Bipartite.keep_edges: `order` (E) are the places in `keep` (E), or NULL for one
-   after the other.  `upto` (E + 1) is for the function's own use; `index` and `value` have room for
-   one entry more than are kept. */
-EXPORT int keep_edges(Direction d, const uint8_t *keep, const int64_t *order, int64_t n_kept,
-                      int32_t *upto, int32_t *ptr, int32_t *index, float *value)
+/* `keep_edges` without a branch that nobody foresees: it would be dearer than the work. */
+INLINE int keep(const int ordered, const int weighted, const Direction *d, const uint8_t *kept,
+                const int64_t *order, int32_t n_kept, int32_t *upto, int32_t *index, float *value)
 {
     int32_t n = 0;
-    for (int64_t e = 0; e < d.n_edges; e++) { /* no branch: one that nobody foresees is dear */
-        const int64_t at = order ? order[e] : e;
-        if (at < 0 || at >= d.n_edges || n > n_kept) return 0;
+    for (int64_t e = 0; e < d->n_edges; e++) {
+        const int64_t at = ordered ? order[e] : e;
+        if (ordered && ((uint64_t)at >= (uint64_t)d->n_edges || n > n_kept)) return 0;
         upto[e] = n;
-        index[n] = d.index[e];
-        if (d.value) value[n] = d.value[e];
-        n += keep[at] != 0;
+        index[n] = d->index[e];
+        if (weighted) value[n] = d->value[e];
+        n += kept[at] != 0;
     }
-    upto[d.n_edges] = n;
-    for (int64_t s = 0; s <= d.n_segments; s++) {
+    upto[d->n_edges] = n;
+    return n == n_kept;
+}
+
+/* One direction without the edges whose `kept` (E) is zero, of which n_kept are not; `order` (E)
+   are their places in it, or NULL for one after the other.  `upto` (E + 1) is for the function's
+   own use; `index` and `value` have room for one entry more than are kept. */
+EXPORT int keep_edges(Direction d, const uint8_t *kept, const int64_t *order, int64_t n_kept,
+                      int32_t *upto, int32_t *ptr, int32_t *index, float *value)
+{
+    int fine;
+    if (order && d.value) fine = keep(1, 1, &d, kept, order, n_kept, upto, index, value);
+    else if (order) fine = keep(1, 0, &d, kept, order, n_kept, upto, index, value);
+    else if (d.value) fine = keep(0, 1, &d, kept, order, n_kept, upto, index, value);
+    else fine = keep(0, 0, &d, kept, order, n_kept, upto, index, value);
+    for (int64_t s = 0; s <= d.n_segments && fine; s++) {
         if (d.ptr[s] < 0 || d.ptr[s] > d.n_edges) return 0;
         ptr[s] = upto[d.ptr[s]];
     }
-    return n == n_kept;
+    return fine;
 }
 
 /* ---- the walk of a GCN ----------------------------------------------------------------------- */
@@ -225,22 +237,25 @@ INLINE void multiply(int64_t n_rows, int64_t n_in, int64_t n_out, const float *x
     }
 }
 
-/* total (n_in, n_out) += x^T g of rows x (n_in) and g (n_out); both are multiples of eight. */
+/* total (n_in, n_out) += x^T g of rows x (n_in) and g (n_out), and sum (n_out) += those of g; both
+   widths are multiples of eight. */
 INLINE void add_outer(int64_t n_rows, int64_t n_in, int64_t n_out, const float *x, const float *g,
-                      float *total)
+                      float *total, float *sum)
 {
     for (int64_t o = 0; o < n_out; o += 8)
         for (int64_t i = 0; i < n_in; i += 8) {
-            Eight sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0};
+            Eight sum0 = {0}, sum1 = {0}, sum2 = {0}, sum3 = {0}, sums = {0};
             Eight sum4 = {0}, sum5 = {0}, sum6 = {0}, sum7 = {0};
             for (int64_t r = 0; r < n_rows; r++) {
                 const Eight by = *(const Eight *)(g + r * n_out + o);
                 const float *row = x + r * n_in + i;
 #define OUTER(c) sum##c += row[c] * by;
                 EACH(8, OUTER)
+                sums += by;
             }
 #define TOTAL(c) *(Eight *)(total + (i + c) * n_out + o) += sum##c;
             EACH(8, TOTAL)
+            if (i == 0) *(Eight *)(sum + o) += sums;
         }
 }
 
@@ -295,11 +310,7 @@ EXPORT int layers_back(int64_t N, int64_t L, const int64_t *sizes, const float *
         for (int64_t o = 0; o < n_out; o++) bias[o] = 0;
         for (int64_t r = 0; r < N; r += 64) { /* sums of sums keep more digits */
             const int64_t n = N - r < 64 ? N - r : 64;
-            float some[WIDEST] = {0};
-            add_outer(n, n_in, n_out, x + r * n_in, g + r * n_out, total);
-            for (int64_t k = r; k < r + n; k++)
-                for (int64_t o = 0; o < n_out; o++) some[o] += g[k * n_out + o];
-            for (int64_t o = 0; o < n_out; o++) bias[o] += some[o];
+            add_outer(n, n_in, n_out, x + r * n_in, g + r * n_out, total, bias);
         }
         for (int64_t o = 0; o < n_out; o++)
             for (int64_t i = 0; i < n_in; i++) {

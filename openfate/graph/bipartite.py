@@ -22,8 +22,8 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openfate.errors import InputError
 from openfate import native
+from openfate.errors import InputError
 from openfate.table import MultiHot
 
 

@@ -90,7 +90,10 @@ def _steps(
     Degrees are those of the `counted` edges.
     """
     here, back = edges.to_rows, edges.to_features
-    states, degrees = states.contiguous(), (counted.to_features.feature_ptr, counted.to_rows.row_ptr)
+    states, degrees = (
+        states.contiguous(),
+        (counted.to_features.feature_ptr, counted.to_rows.row_ptr),
+    )
     integers = here.row_ptr, here.feature, back.feature_ptr, back.row, *degrees
     if native.takes(integers, states, here.value, back.value_by_feature):
         directions = (
