@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from ctypes import Array, c_int64, c_void_p
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | Non
     """As `openfate.graph.bipartite.segment_sums`, of a contiguous table whose width is eights."""
     assert LIBRARY is not None
     out = table.new_empty(ptr.numel() - 1, table.size(1))
-    direction = Direction.of(ptr, index, values, len(table))
+    direction = Direction.of(ptr, index, values, table.size(0))
     _check(LIBRARY.segment_sums(direction, table.data_ptr(), out.data_ptr(), table.size(1)))
     return out
 
@@ -90,7 +91,7 @@ def keep_edges(
     """As `openfate.graph.bipartite._left`, where `keep` (E,) and `order` are contiguous."""
     assert LIBRARY is not None
     n_kept = int(np.count_nonzero(keep.numpy()))
-    new_ptr, upto = torch.empty_like(ptr), ptr.new_empty(len(index) + 1)
+    new_ptr, upto = torch.empty_like(ptr), ptr.new_empty(index.numel() + 1)
     left = index.new_empty(n_kept + 1)
     new_value = None if value is None else value.new_empty(n_kept + 1)
     _check(
@@ -117,7 +118,7 @@ def walk(
     _check(here.n_segments == back.n_table == n_rows)
     _check(back.n_segments == here.n_table == feature_ptr.numel() - 1 == n_features)
     if wanted is not None:
-        width = len(wanted)
+        width = wanted.numel()
     n_signals = n_features if wanted is None else width
     n_columns = walk_columns(width, constant)
     room = states.new_empty((n_features + n_rows) * (2 * n_columns + 1))
@@ -133,51 +134,47 @@ def walk(
     return walked, signal
 
 
-def takes_layers(z: Tensor, parameters: Sequence[Tensor]) -> bool:
-    """Whether `layers` is made for the rows `z` of a network whose layers are these."""
-    sizes = z.size(1), *(len(bias) for bias in parameters[1::2])
-    return sizes[0] % 8 == 0 and max(sizes) <= _WIDEST and takes((), z, *parameters)
+class Layers(NamedTuple):
+    """The shape of a thin network, for rows of which so many numbers are kept."""
+
+    n_rows: int
+    n_layers: int
+    sizes: Array[c_int64]  # the input's first
+    parameters: Array[c_void_p]  # weight and bias of each layer; who has it holds them
+    n_kept: int
+
+    @classmethod
+    def of(cls, z: Tensor, parameters: Sequence[Tensor]) -> Layers | None:
+        """Of rows (N, n_in); None where the library is not made for them."""
+        sizes = [bias.numel() for bias in parameters[1::2]]
+        n_rows, n_in = z.shape
+        if n_in % 8 or max(n_in, *sizes) > _WIDEST or not takes((), z, *parameters):
+            return None
+        eights = sum(-(-size // 8) for size in sizes)
+        all_sizes = (c_int64 * (len(sizes) + 1))(n_in, *sizes)
+        return cls(n_rows, len(sizes), all_sizes, _addresses(parameters), 8 * eights * n_rows)
 
 
-def layers(z: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The layers of an MLP, ReLU between them: rows (N, n_in) to (n_outputs, N), and what is kept.
-
-    Parameters
-    ----------
-    parameters
-        Weight and bias of each layer.
-    """
+def layers(net: Layers, z: Tensor) -> tuple[Tensor, Tensor]:
+    """An MLP with ReLU between its layers: rows (N, n_in) to (n_outputs, N), and what is kept."""
     assert LIBRARY is not None
-    sizes, n_kept = _sizes(z, parameters)
-    kept, out = z.new_empty(n_kept), z.new_empty(len(parameters[-1]), len(z))
-    LIBRARY.layers(
-        *(len(z), len(parameters) // 2, sizes, _addresses(parameters)),
-        *(z.data_ptr(), kept.data_ptr(), out.data_ptr()),
-    )
+    kept, out = z.new_empty(net.n_kept), z.new_empty(net.sizes[net.n_layers], net.n_rows)
+    LIBRARY.layers(*net[:-1], z.data_ptr(), kept.data_ptr(), out.data_ptr())
     return out, kept
 
 
 def layers_back(
-    z: Tensor, parameters: Sequence[Tensor], kept: Tensor, grad: Tensor
+    net: Layers, z: Tensor, kept: Tensor, grad: Tensor, parameters: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
     """The gradients at the rows of `layers` and at its parameters, from that at what it returns."""
     assert LIBRARY is not None
-    sizes, _ = _sizes(z, parameters)
     at_z, at_parameters = torch.empty_like(z), [torch.empty_like(each) for each in parameters]
-    room = z.new_empty(2 * len(z) * _WIDEST)
+    room = z.new_empty(2 * net.n_rows * _WIDEST)
     LIBRARY.layers_back(
-        *(len(z), len(parameters) // 2, sizes, _addresses(parameters)),
-        *(z.data_ptr(), kept.data_ptr(), grad.data_ptr(), room.data_ptr()),
+        *(*net[:-1], z.data_ptr(), kept.data_ptr(), grad.data_ptr(), room.data_ptr()),
         *(_addresses(at_parameters), at_z.data_ptr()),
     )
     return at_z, at_parameters
-
-
-def _sizes(z: Tensor, parameters: Sequence[Tensor]) -> tuple[Array[c_int64], int]:
-    """The widths of layers, the input's first, and the numbers that they leave, eights of each."""
-    sizes = [len(bias) for bias in parameters[1::2]]
-    n_kept = len(z) * sum(-(-size // 8) * 8 for size in sizes)
-    return (c_int64 * (len(sizes) + 1))(z.size(1), *sizes), n_kept
 
 
 def _addresses(tensors: Sequence[Tensor]) -> Array[c_void_p]:

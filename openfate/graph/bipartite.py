@@ -152,8 +152,8 @@ class Bipartite:
         (2, tensor([1., 1.]), tensor([1., 1.]))
         """
         keep = keep.bool().contiguous()
-        if len(keep) != self.n_edges:
-            raise InputError(f"keep has {len(keep)} entries, the graph {self.n_edges} edges.")
+        if keep.numel() != self.n_edges:
+            raise InputError(f"keep has {keep.numel()} entries, the graph {self.n_edges} edges.")
         by_feature = self.feature_ptr, self.row, self.value_by_feature
         row_ptr, feature, value = _left(keep, None, self.row_ptr, self.feature, self.value)
         feature_ptr, row, value_by_feature = _left(keep, self.feature_order(), *by_feature)

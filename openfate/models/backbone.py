@@ -407,9 +407,9 @@ class _WrittenLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, net: MLP, *parameters: Tensor) -> Tensor:
         n_layers, p = len(net.layers), net.dropout
-        ctx.is_native = not p and not net.norms and native.takes_layers(h.T, parameters)
-        if ctx.is_native:
-            out, natively_kept = native.layers(h.T, parameters)
+        ctx.native = None if p or net.norms else native.Layers.of(h.T, parameters)
+        if ctx.native is not None:
+            out, natively_kept = native.layers(ctx.native, h.T)
             ctx.save_for_backward(h.T, natively_kept, *parameters)
             return out
         kept, scale = list[Tensor](), 1.0
@@ -436,12 +436,12 @@ class _WrittenLayers(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad, kept = grads[0], list(ctx.saved_tensors)
-        if ctx.is_native:
-            rows, natively_kept, *parameters = kept
-            at_rows, at_parameters = native.layers_back(
-                rows, parameters, natively_kept, grad.contiguous()
+        if ctx.native is not None:
+            z, natively_kept, *parameters = kept
+            at_z, own = native.layers_back(
+                ctx.native, z, natively_kept, grad.contiguous(), parameters
             )
-            return at_rows.T, None, *at_parameters
+            return at_z.T, None, *own
         of_layers, of_norms = list[Tensor](), list[Tensor]()
         h = grad
         for index in reversed(range(ctx.n_layers)):

@@ -53,8 +53,9 @@ def _few(wanted: Tensor, states: Tensor, edges: Edges) -> bool:
     """Whether one walk from the wanted features takes less than two, there and back."""
     # WHY: up to some 32 columns a pass over the edges takes the same time, while a cache holds
     # what it writes; 2^17 numbers of 4 bytes are half of a common one.
-    n_states = edges.to_rows.n_rows * len(wanted)
-    few = states.dim() == 2 and len(wanted) <= 4 * states.size(1) and n_states <= 2**17
+    n_wanted = wanted.numel()  # WHY: `len` of a tensor is a function of Python's
+    n_states = edges.to_rows.n_rows * n_wanted
+    few = states.dim() == 2 and n_wanted <= 4 * states.size(1) and n_states <= 2**17
     return few and edges.to_rows is edges.to_features
 
 
