@@ -291,14 +291,18 @@ EXPORT int layers(int64_t N, int64_t L, const int64_t *sizes, const float *const
 
 /* The way back through `layers`: from the gradient at `out` to those at parameters and z.
 
-   room (2 N WIDEST)  for the function's own use */
+   room (2, N, widest padded size)  for the function's own use */
 EXPORT int layers_back(int64_t N, int64_t L, const int64_t *sizes, const float *const *parameters,
                        const float *z, const float *kept, const float *grad, float *room,
                        float *const *at_parameters, float *at_z)
 {
     float M[WIDEST * WIDEST], total[WIDEST * WIDEST], bias[WIDEST];
-    float *g = room, *next = room + N * WIDEST;
-    for (int64_t l = 0; l < L; l++) kept += N * PADDED(sizes[l + 1]);
+    int64_t widest = 0;
+    for (int64_t l = 1; l <= L; l++) {
+        kept += N * PADDED(sizes[l]);
+        if (widest < PADDED(sizes[l])) widest = PADDED(sizes[l]);
+    }
+    float *g = room, *next = room + N * widest;
     for (int64_t r = 0; r < N; r++)
         for (int64_t o = 0; o < PADDED(sizes[L]); o++)
             g[r * PADDED(sizes[L]) + o] = o < sizes[L] ? grad[o * N + r] : 0;

@@ -2,7 +2,8 @@
 
 WHY: a step of a small table is dozens of calls of a few microseconds each, most of which ask what
 to do.  The library is compiled when the package is installed where there is a C compiler.  Without
-it `LIBRARY` is None and callers do the same in torch; results are equal to the bit.
+it `LIBRARY` is None and callers do the same in torch: the sums of a graph without edge values to
+the bit, all else up to rounding.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from torch.nn import Parameter
 _VERSION = 1  # of what the functions take: the same in native.c
 _PLAIN = (Tensor, Parameter)
 _WIDEST = 32  # of a layer; also in native.c
+_LARGE = (
+    1 << 17
+)  # numbers in a tensor; beyond, several threads of torch are faster than one of ours
 
 
 class Direction(ctypes.Structure):
@@ -34,6 +38,7 @@ class Direction(ctypes.Structure):
     @classmethod
     def of(cls, ptr: Tensor, index: Tensor, value: Tensor | None, n_table: int) -> Direction:
         """Of tensors that outlive it."""
+        _check(value is None or value.numel() == index.numel())
         sizes = ptr.numel() - 1, index.numel(), n_table
         return cls(*sizes, ptr.data_ptr(), index.data_ptr(), _address(value))
 
@@ -73,7 +78,9 @@ def takes(integers: Iterable[Tensor], *floats: Tensor | None) -> bool:
 
 def _lies_plain(tensor: Tensor) -> bool:
     # WHY the type: what stands for a tensor while a model is traced has no memory.
-    return type(tensor) in _PLAIN and tensor.is_contiguous() and tensor.is_cpu
+    if type(tensor) not in _PLAIN or not tensor.is_contiguous() or not tensor.is_cpu:
+        return False
+    return tensor.numel() <= _LARGE or torch.get_num_threads() == 1
 
 
 def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | None) -> Tensor:
@@ -88,8 +95,11 @@ def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | Non
 def keep_edges(
     keep: Tensor, order: Tensor | None, ptr: Tensor, index: Tensor, value: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `openfate.graph.bipartite._left`, where `keep` (E,) and `order` are contiguous."""
+    """As `openfate.graph.bipartite._left`, where `keep` (E,) is contiguous."""
     assert LIBRARY is not None
+    if order is not None:
+        order = order.long().contiguous()
+    _check(keep.numel() == index.numel() and (order is None or order.numel() == index.numel()))
     n_kept = int(np.count_nonzero(keep.numpy()))
     new_ptr, upto = torch.empty_like(ptr), ptr.new_empty(index.numel() + 1)
     left = index.new_empty(n_kept + 1)
@@ -118,7 +128,7 @@ def walk(
     _check(here.n_segments == back.n_table == n_rows)
     _check(back.n_segments == here.n_table == feature_ptr.numel() - 1 == n_features)
     if wanted is not None:
-        width = wanted.numel()
+        wanted, width = wanted.long().contiguous(), wanted.numel()
     n_signals = n_features if wanted is None else width
     n_columns = walk_columns(width, constant)
     room = states.new_empty((n_features + n_rows) * (2 * n_columns + 1))
@@ -141,7 +151,7 @@ class Layers(NamedTuple):
     n_layers: int
     sizes: Array[c_int64]  # the input's first
     parameters: Array[c_void_p]  # weight and bias of each layer; who has it holds them
-    n_kept: int
+    eights: list[int]  # of numbers that each layer leaves for a row
 
     @classmethod
     def of(cls, z: Tensor, parameters: Sequence[Tensor]) -> Layers | None:
@@ -150,15 +160,18 @@ class Layers(NamedTuple):
         n_rows, n_in = z.shape
         if n_in % 8 or max(n_in, *sizes) > _WIDEST or not takes((), z, *parameters):
             return None
-        eights = sum(-(-size // 8) for size in sizes)
-        all_sizes = (c_int64 * (len(sizes) + 1))(n_in, *sizes)
-        return cls(n_rows, len(sizes), all_sizes, _addresses(parameters), 8 * eights * n_rows)
+        eights, all_sizes = (
+            [-(-size // 8) for size in sizes],
+            (c_int64 * (len(sizes) + 1))(n_in, *sizes),
+        )
+        return cls(n_rows, len(sizes), all_sizes, _addresses(parameters), eights)
 
 
 def layers(net: Layers, z: Tensor) -> tuple[Tensor, Tensor]:
     """An MLP with ReLU between its layers: rows (N, n_in) to (n_outputs, N), and what is kept."""
     assert LIBRARY is not None
-    kept, out = z.new_empty(net.n_kept), z.new_empty(net.sizes[net.n_layers], net.n_rows)
+    kept = z.new_empty(net.n_rows, 8 * sum(net.eights))
+    out = z.new_empty(net.sizes[net.n_layers], net.n_rows)
     LIBRARY.layers(*net[:-1], z.data_ptr(), kept.data_ptr(), out.data_ptr())
     return out, kept
 
@@ -169,7 +182,7 @@ def layers_back(
     """The gradients at the rows of `layers` and at its parameters, from that at what it returns."""
     assert LIBRARY is not None
     at_z, at_parameters = torch.empty_like(z), [torch.empty_like(each) for each in parameters]
-    room = z.new_empty(2 * net.n_rows * _WIDEST)
+    room = z.new_empty(2, net.n_rows, 8 * max(net.eights))
     LIBRARY.layers_back(
         *(*net[:-1], z.data_ptr(), kept.data_ptr(), grad.data_ptr(), room.data_ptr()),
         *(_addresses(at_parameters), at_z.data_ptr()),
