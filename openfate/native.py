@@ -63,24 +63,23 @@ def _load() -> ctypes.CDLL | None:
 LIBRARY = _load()
 
 
-def takes(integers: Iterable[Tensor], *floats: Tensor | None) -> bool:
+def takes(integers: Iterable[Tensor | None], *floats: Tensor | None) -> bool:
     """Whether the library is there and made for these: int32 and float32, contiguous on a CPU."""
     if LIBRARY is None:
         return False
-    for each in integers:
-        if each.dtype is not torch.int32 or not _lies_plain(each):
-            return False
-    for one in floats:  # WHY no `all`: it takes twice as long, at every call
-        if one is not None and (one.dtype is not torch.float32 or not _lies_plain(one)):
-            return False
-    return True
-
-
-def _lies_plain(tensor: Tensor) -> bool:
-    # WHY the type: what stands for a tensor while a model is traced has no memory.
-    if type(tensor) not in _PLAIN or not tensor.is_contiguous() or not tensor.is_cpu:
-        return False
-    return tensor.numel() <= _LARGE or torch.get_num_threads() == 1
+    # WHY a plain loop, and the type: this is asked at every call; and what stands for a tensor
+    # while a model is traced has no memory.
+    is_large = False
+    for tensors, dtype in ((integers, torch.int32), (floats, torch.float32)):
+        for each in tensors:
+            if each is None:
+                continue
+            if each.dtype is not dtype or type(each) not in _PLAIN:
+                return False
+            if not each.is_contiguous() or not each.is_cpu:
+                return False
+            is_large |= each.numel() > _LARGE
+    return not is_large or torch.get_num_threads() == 1
 
 
 def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | None) -> Tensor:

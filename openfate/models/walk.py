@@ -95,7 +95,9 @@ def _steps(
         states.contiguous(),
         (counted.to_features.feature_ptr, counted.to_rows.row_ptr),
     )
-    integers = here.row_ptr, here.feature, back.feature_ptr, back.row, *degrees
+    integers = [here.row_ptr, here.feature, back.feature_ptr, back.row]
+    if counted is not edges:
+        integers += degrees
     if native.takes(integers, states, here.value, back.value_by_feature):
         directions = (
             native.Direction.of(here.row_ptr, here.feature, here.value, here.n_features),
