@@ -30,8 +30,8 @@ fuzz-service: .venv/all .venv-schemathesis
 	$@/bin/python -m pip install -q schemathesis
 
 check: .venv/all
-	$(BIN)/ruff format --check openfate openfate_lab tests benchmarks examples .ci
-	$(BIN)/ruff check openfate openfate_lab tests benchmarks examples .ci
+	$(BIN)/ruff format --check openfate openfate_lab tests benchmarks examples .ci hatch_build.py
+	$(BIN)/ruff check openfate openfate_lab tests benchmarks examples .ci hatch_build.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -54,7 +54,7 @@ install: .venv/all
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-.venv/core: .venv/bin/python pyproject.toml constraints.txt
+.venv/core: .venv/bin/python pyproject.toml constraints.txt hatch_build.py openfate/native.c
 	$(BIN)/python -m pip install -q -c constraints.txt -e .
 	touch $@
 

@@ -22,6 +22,7 @@ import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from torch import Tensor
 
+from openfate import native
 from openfate.errors import InputError
 from openfate.table import MultiHot
 
@@ -150,23 +151,22 @@ class Bipartite:
         >>> left.n_edges, left.row_degree, left.feature_degree
         (2, tensor([1., 1.]), tensor([1., 1.]))
         """
-        keep = keep.bool()
-        by_feature = keep.index_select(0, self.feature_order())
-        at, at_by_feature = _places(keep), _places(by_feature)
-
-        def chosen(values: Tensor | None, at: Tensor) -> Tensor | None:
-            return None if values is None else values.index_select(0, at)
-
+        keep = keep.bool().contiguous()
+        if keep.numel() != self.n_edges:
+            raise InputError(f"keep has {keep.numel()} entries, the graph {self.n_edges} edges.")
+        by_feature = self.feature_ptr, self.row, self.value_by_feature
+        row_ptr, feature, value = _left(keep, None, self.row_ptr, self.feature, self.value)
+        feature_ptr, row, value_by_feature = _left(keep, self.feature_order(), *by_feature)
         return Bipartite(
             n_rows=self.n_rows,
             n_features=self.n_features,
-            row_ptr=_new_ptr(self.row_ptr, keep, at),
-            feature=self.feature.index_select(0, at),
-            feature_ptr=_new_ptr(self.feature_ptr, by_feature, at_by_feature),
-            row=self.row.index_select(0, at_by_feature),
+            row_ptr=row_ptr,
+            feature=feature,
+            feature_ptr=feature_ptr,
+            row=row,
             by_feature=None,
-            value=chosen(self.value, at),
-            value_by_feature=chosen(self.value_by_feature, at_by_feature),
+            value=value,
+            value_by_feature=value_by_feature,
             field_of=self.field_of,
         )
 
@@ -220,6 +220,22 @@ def _check_edges(n_edges: int) -> None:
     """Refuse more edges than integers of 32 bits can count."""
     if n_edges >= 2**31:
         raise InputError(f"{n_edges} edges in one graph are too many: give mini-batches.")
+
+
+def _left(
+    keep: Tensor, order: Tensor | None, ptr: Tensor, index: Tensor, value: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """One direction, `ptr`, `index` and `value`, without the edges that `keep` (E,) is False for.
+
+    `order` (E,) is the place in `keep` of each edge of the direction; None: one after the other.
+    """
+    if native.takes((ptr, index), value):
+        return native.keep_edges(keep, order, ptr, index, value)
+    if order is not None:
+        keep = keep.index_select(0, order)
+    at = _places(keep)
+    new_value = None if value is None else value.index_select(0, at)
+    return _new_ptr(ptr, keep, at), index.index_select(0, at), new_value
 
 
 def _new_ptr(ptr: Tensor, keep: Tensor, places: Tensor) -> Tensor:
@@ -387,6 +403,8 @@ def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | Non
         on_cpu = table.device.type == "cpu"  # WHY: where numpy transposes in half the time
         table = torch.from_numpy(table.numpy().copy("C")) if on_cpu else table.contiguous()
     weights = None if values is None else values.to(table.dtype)
+    if table.size(1) % 8 == 0 and native.takes((index, ptr), table, weights):
+        return native.segment_sums(table, index, ptr, weights)
     return torch.embedding_bag(
         table, index, ptr, mode=0, per_sample_weights=weights, include_last_offset=True
     )[0]

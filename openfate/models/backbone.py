@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from openfate import native
 from openfate.errors import InputError, check_choice
 from openfate.graph import Bipartite, features_to_cells, features_to_rows
 from openfate.models.products import affine, product, products
@@ -406,6 +407,11 @@ class _WrittenLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, net: MLP, *parameters: Tensor) -> Tensor:
         n_layers, p = len(net.layers), net.dropout
+        ctx.native = None if p or net.norms else native.Layers.of(h.T, parameters)
+        if ctx.native is not None:
+            out, natively_kept = native.layers(ctx.native, h.T)
+            ctx.save_for_backward(h.T, natively_kept, *parameters)
+            return out
         kept, scale = list[Tensor](), 1.0
         for index in range(n_layers):
             weight, bias = parameters[2 * index : 2 * index + 2]
@@ -430,6 +436,12 @@ class _WrittenLayers(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad, kept = grads[0], list(ctx.saved_tensors)
+        if ctx.native is not None:
+            z, natively_kept, *parameters = kept
+            at_z, own = native.layers_back(
+                ctx.native, z, natively_kept, grad.contiguous(), parameters
+            )
+            return at_z.T, None, *own
         of_layers, of_norms = list[Tensor](), list[Tensor]()
         h = grad
         for index in reversed(range(ctx.n_layers)):

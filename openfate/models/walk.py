@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from openfate import native
 from openfate.graph import Edges, full_precision, sum_at_features, sum_at_rows
 
 
@@ -40,13 +41,8 @@ def walk(
     signal: Tensor
     if wanted is not None and _few(wanted, states, edges):
         # A_hat is symmetric: its wanted rows are where a walk from each wanted feature ends.
-        width = len(wanted)
-        n_columns = _n_columns(width, constant)
-        ones = torch.eye(width, n_columns, dtype=states.dtype, device=states.device)
-        start = states.new_zeros(len(states), n_columns).index_copy_(0, wanted, ones)
-        scales = _scales(edges, states.dtype)
-        paths, signal = _steps(start, width, edges, scales, n_steps, constant)
-        return paths.T @ states, signal.index_select(0, wanted)
+        paths, signal = _steps(states.detach(), edges, edges, n_steps, constant, wanted)
+        return paths.T @ states, signal
     walked, signal = _Walk.apply(states, edges, n_steps, constant)  # type: ignore[no-untyped-call]
     if wanted is None:
         return walked, signal
@@ -57,8 +53,9 @@ def _few(wanted: Tensor, states: Tensor, edges: Edges) -> bool:
     """Whether one walk from the wanted features takes less than two, there and back."""
     # WHY: up to some 32 columns a pass over the edges takes the same time, while a cache holds
     # what it writes; 2^17 numbers of 4 bytes are half of a common one.
-    n_states = edges.to_rows.n_rows * len(wanted)
-    few = states.dim() == 2 and len(wanted) <= 4 * states.size(1) and n_states <= 2**17
+    n_wanted = wanted.numel()  # WHY: `len` of a tensor is a function of Python's
+    n_states = edges.to_rows.n_rows * n_wanted
+    few = states.dim() == 2 and n_wanted <= 4 * states.size(1) and n_states <= 2**17
     return few and edges.to_rows is edges.to_features
 
 
@@ -69,50 +66,65 @@ class _Walk(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, edges: Edges, n_steps: int, constant: bool
     ) -> tuple[Tensor, Tensor]:
-        ctx.edges, ctx.n_steps, ctx.scales = edges, n_steps, _scales(edges, states.dtype)
-        flat = states.detach().flatten(1)
-        start, width = _padded(flat, constant), flat.size(1)
-        walked, signal = _steps(start, width, edges, ctx.scales, n_steps, constant)
+        ctx.edges, ctx.n_steps = edges, n_steps
+        walked, signal = _steps(states.detach().flatten(1), edges, edges, n_steps, constant)
         ctx.mark_non_differentiable(signal)
         return walked.view_as(states), signal
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        edges = Edges(ctx.edges.to_features, ctx.edges.to_rows)
-        flat = grads[0].flatten(1)
-        start, width = _padded(flat, constant=False), flat.size(1)
-        walked, _ = _steps(start, width, edges, ctx.scales, ctx.n_steps, constant=False)
+        turned = Edges(ctx.edges.to_features, ctx.edges.to_rows)
+        walked, _ = _steps(grads[0].flatten(1), turned, ctx.edges, ctx.n_steps, constant=False)
         return walked.view_as(grads[0]), None, None, None
 
 
-def _scales(edges: Edges, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _steps(
+    states: Tensor,
+    edges: Edges,
+    counted: Edges,
+    n_steps: int,
+    constant: bool,
+    wanted: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`walk` without autograd of states (D, H), or to (D, W) of a one at each `wanted` feature.
+
+    Degrees are those of the `counted` edges.
+    """
+    here, back = edges.to_rows, edges.to_features
+    states, degrees = (
+        states.contiguous(),
+        (counted.to_features.feature_ptr, counted.to_rows.row_ptr),
+    )
+    integers = [here.row_ptr, here.feature, back.feature_ptr, back.row]
+    if counted is not edges:
+        integers += degrees
+    if native.takes(integers, states, here.value, back.value_by_feature):
+        directions = (
+            native.Direction.of(here.row_ptr, here.feature, here.value, here.n_features),
+            native.Direction.of(back.feature_ptr, back.row, back.value_by_feature, back.n_rows),
+        )
+        return native.walk(states, wanted, directions, degrees, n_steps, constant)
+    if wanted is None:
+        return _torch_steps(states, edges, degrees, n_steps, constant)
+    ones = torch.eye(len(wanted), dtype=states.dtype, device=states.device)
+    start = states.new_zeros(len(states), len(wanted)).index_copy_(0, wanted, ones)
+    walked, signal = _torch_steps(start, edges, degrees, n_steps, constant)
+    return walked, signal.index_select(0, wanted)
+
+
+def _scales(feature_ptr: Tensor, row_ptr: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A and B as columns: (D, 1) and (N, 1)."""
     # WHY: all degrees at once; on a small table a call takes longer than what it computes.
-    degrees = torch.cat([edges.to_features.feature_ptr.diff(), edges.to_rows.row_ptr.diff()])
+    degrees = torch.cat([feature_ptr.diff(), row_ptr.diff()])
     scales = degrees.to(dtype).add_(1).reciprocal_()[:, None]
-    n_features = edges.to_features.n_features
+    n_features = feature_ptr.numel() - 1
     return scales[:n_features], scales[n_features:]
 
 
-def _n_columns(width: int, constant: bool) -> int:
-    """Columns of the table of a walk: a constant takes two more."""
-    # WHY: vector instructions take columns by eights: 16 of them in less time than 9.
-    return -(-max(1, width + 2 * constant) // 8) * 8
-
-
-def _padded(flat: Tensor, constant: bool) -> Tensor:
-    return F.pad(flat, (0, _n_columns(flat.size(1), constant) - flat.size(1)))
-
-
-def _steps(
-    features: Tensor,
-    width: int,
-    edges: Edges,
-    scales: tuple[Tensor, Tensor],
-    n_steps: int,
-    constant: bool,
+def _torch_steps(
+    states: Tensor, edges: Edges, degrees: tuple[Tensor, Tensor], n_steps: int, constant: bool
 ) -> tuple[Tensor, Tensor]:
-    """`walk` without autograd, of the first H = `width` columns of `features`, which is used up.
+    """`_steps` in torch, for every device and type of number.
 
     With F' = a F and G' = b G a step is F'_1 = A (F' + X^T G') and G'_1 = B (G' + X F').  Two steps
     share a pass over the edges, side by side in one table:
@@ -121,7 +133,9 @@ def _steps(
 
     G is zero but for the constant, which walks in the last column.
     """
-    (A, B), a, n_columns = scales, scales[0].sqrt(), features.size(1)
+    (A, B), width = _scales(*degrees, states.dtype), states.size(1)
+    n_columns = native.walk_columns(width, constant)
+    a, features = A.sqrt(), F.pad(states, (0, n_columns - width))
     features.mul_(a)
     if constant:
         features[:, -1:] = a
