@@ -140,6 +140,20 @@ class Bipartite:
         """(D,) float32: the number of edges of each feature."""
         return self.feature_ptr.diff().float()
 
+    # WHY methods: a graph on a GPU sums by kernels of its own, and every model sums through these.
+
+    def sum_at_rows(self, table: Tensor) -> Tensor:
+        """X table, without autograd: (D, H) -> (N, H)."""
+        return segment_sums(table, self.feature, self.row_ptr, self.value)
+
+    def sum_at_features(self, table: Tensor) -> Tensor:
+        """X^T table, without autograd: (N, H) -> (D, H)."""
+        return segment_sums(table, self.row, self.feature_ptr, self.value_by_feature)
+
+    def sum_at_cells(self, table: Tensor, n_fields: int) -> Tensor:
+        """`features_to_cells`, with autograd: (D, ...) -> (N, F, ...)."""
+        return _FeaturesToCells.apply(table, self, n_fields)  # type: ignore[no-untyped-call, no-any-return]
+
     def keep_edges(self, keep: Tensor) -> Bipartite:
         """Drop the edges where `keep` (E,), ordered by row, is False.
 
@@ -260,6 +274,11 @@ class Edges:
         """Both directions of one graph."""
         return cls(graph, graph)
 
+    def degrees(self) -> Tensor:
+        """(D + N,) of the features, then of the rows."""
+        # WHY: all at once; on a small table a call takes longer than what it computes.
+        return torch.cat([self.to_features.feature_ptr.diff(), self.to_rows.row_ptr.diff()])
+
 
 # ---- the two sums -------------------------------------------------------------------------------
 
@@ -305,7 +324,7 @@ class _Sums(torch.autograd.Function):
 def _sums(table: Tensor, graph: Bipartite, turned: bool) -> Tensor:
     """As `_Sums`, of a table of any trailing shape, without autograd."""
     flat, n = table.flatten(1), graph.n_features if turned else graph.n_rows
-    sums = sum_at_features(graph, flat) if turned else sum_at_rows(graph, flat)
+    sums = graph.sum_at_features(flat) if turned else graph.sum_at_rows(flat)
     return sums.view(n, *table.shape[1:])
 
 
@@ -323,7 +342,7 @@ def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:
     tensor([[[ 10.],
              [101.]]])
     """
-    return _FeaturesToCells.apply(full_precision(table), graph, n_fields)  # type: ignore[no-untyped-call, no-any-return]
+    return graph.sum_at_cells(full_precision(table), n_fields)
 
 
 class _FeaturesToCells(torch.autograd.Function):
@@ -362,16 +381,6 @@ def full_precision(table: Tensor) -> Tensor:
     WHY: under autocast a layer hands on bfloat16, whose sums over many edges lose their last terms.
     """
     return table.float() if table.dtype in (torch.bfloat16, torch.float16) else table
-
-
-def sum_at_rows(graph: Bipartite, table: Tensor) -> Tensor:
-    """X table, without autograd: (D, H) -> (N, H)."""
-    return segment_sums(table, graph.feature, graph.row_ptr, graph.value)
-
-
-def sum_at_features(graph: Bipartite, table: Tensor) -> Tensor:
-    """X^T table, without autograd: (N, H) -> (D, H)."""
-    return segment_sums(table, graph.row, graph.feature_ptr, graph.value_by_feature)
 
 
 def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | None = None) -> Tensor:

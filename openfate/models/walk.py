@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from openfate.graph import Edges, full_precision, sum_at_features, sum_at_rows
+from openfate.graph import Edges, full_precision
 
 
 def walk(
@@ -87,9 +87,7 @@ class _Walk(torch.autograd.Function):
 
 def _scales(edges: Edges, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A and B as columns: (D, 1) and (N, 1)."""
-    # WHY: all degrees at once; on a small table a call takes longer than what it computes.
-    degrees = torch.cat([edges.to_features.feature_ptr.diff(), edges.to_rows.row_ptr.diff()])
-    scales = degrees.to(dtype).add_(1).reciprocal_()[:, None]
+    scales = edges.degrees().to(dtype).add_(1).reciprocal_()[:, None]
     n_features = edges.to_features.n_features
     return scales[:n_features], scales[n_features:]
 
@@ -127,22 +125,22 @@ def _steps(
         features[:, -1:] = a
     levels = [features, features * A]  # F, F1: as yet without X^T G
     if n_steps > 1:
-        rows = sum_at_rows(edges.to_rows, features)
+        rows = edges.to_rows.sum_at_rows(features)
         if constant:
             b = B.sqrt()
             rows[:, -1:].add_(b)
         rows.mul_(B)  # G1
         if constant:
             rows[:, -2:-1] = b  # G, in a column that nobody reads later
-        heard = sum_at_features(edges.to_features, rows)
+        heard = edges.to_features.sum_at_features(rows)
         if constant:
             levels[1][:, -1:].addcmul_(heard[:, -2:-1], A)
         levels += _add_up(heard, levels[1], A)  # F2
         pair = torch.cat(levels[1:], 1)
     for n_left in range(n_steps - 2, 0, -2):
-        sums = sum_at_rows(edges.to_rows, pair if n_left > 1 else pair[:, :n_columns])
+        sums = edges.to_rows.sum_at_rows(pair if n_left > 1 else pair[:, :n_columns])
         rows = _add_up(sums, rows, B)[-1]
-        pair = sum_at_features(edges.to_features, sums)
+        pair = edges.to_features.sum_at_features(sums)
         levels += _add_up(pair, levels[-1], A)
     ones = [level[:, -1:] for level in levels[-2::-1]] if constant else [a[:, :0]]
     return levels[-1][:, :width] / a, torch.cat(ones, 1) / a

@@ -76,7 +76,7 @@ def fused_run(net: MLP, z: Tensor, y: Tensor, seeds: Tensor, half: bool) -> dict
         if p.dim() == 1:
             p.grad.zero_()  # biases before BatchNorm stay so
     total = torch.zeros(1, dtype=torch.float64, device=DEVICE)
-    dz = fused.loss_and_gradients(fused.Network.of(net), z, y, seeds, total, half)
+    dz, _ = fused.loss_and_gradients(fused.Network.of(net), z, y, seeds, total, half)
     assert not dz[:, net.width :].any()
     state = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
     grads = {name: p.grad for name, p in net.named_parameters()}
