@@ -33,8 +33,10 @@ def interpret_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the fused engine run on a CPU, where the kernels are interpreted program by program."""
     if not INTERPRETED:
         return
-    from openfate.training.fused import mlp
+    from openfate.training.fused import click_engine, mlp
 
+    # WHY: each place for a chunk of edges is a program, and a room has 256 of them or more.
+    monkeypatch.setattr(click_engine, "_round_up", lambda n: n + 1)
     monkeypatch.setattr(mlp, "SHARDS", 2)
     monkeypatch.setattr(mlp, "FIRST_BACKWARD_PRECISE", (16, 8, 2))
     at = engines._device_obstacle
