@@ -57,7 +57,10 @@ def deep_network(net: Backbone) -> MLP | None:
 
 
 def may_be_recorded(net: Backbone) -> bool:
-    """Whether plain torch's network is known not to wait for the device, as no recording may."""
+    """Whether what a backbone leaves to plain torch is known not to wait for the device.
+
+    A recording of a step may not.
+    """
     return type(net).__module__.startswith("openfate.models.")
 
 

@@ -79,7 +79,7 @@ class FusedEngine(Engine):
         self.by_feature = settings.masking == "n_fold"
         self.total = torch.zeros(1, dtype=torch.float64, device=model.W.device)
         step = self._step if self.parts.is_chain(model) else self._composed_step
-        records = self.parts.network is None or may_be_recorded(model.backbone)
+        records = may_be_recorded(model.backbone)
         self.rooms = _Rooms(self._fill, step, by_feature=self.by_feature, records=records)
         self.n_unnoted = 0  # steps that the table has not been told of
 
@@ -196,7 +196,7 @@ class FusedPredictor(Predictor):
         parts = Parts.of(model)
         self.live = Live(model, parts)
         self.composed = Composed(model, self.live)
-        records = parts.network is None or may_be_recorded(model.backbone)
+        records = may_be_recorded(model.backbone)
         forward = self._forward if parts.is_chain(model) else self._composed_forward
         self.rooms = _Rooms(forward, records=records)
 

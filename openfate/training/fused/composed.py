@@ -133,8 +133,7 @@ class Composed:
         if isinstance(net, DeepBackbone):
             terms, z = net.beside(z), net.inputs(z)
         inputs = F.pad(z, (0, sage.padded(z.size(1)) - z.size(1))).contiguous()
-        # WHY `expand`: a term may be one number for all outputs.
-        beside = sum(full_precision(term).expand(-1, 1)[:, 0] for term in terms) if terms else None
+        beside = sum(full_precision(term)[:, 0] for term in terms) if terms else None
         return inputs, cast("Tensor | None", beside)
 
     def _loss(

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fused import DEVICE, first_gradients, interpret_kernels, needs_kernels
+from fused import DEVICE, first_gradients, interpret_kernels, needs_gpu, needs_kernels
 
 from openfate.models import DCN, FATE, GCN, MLP, SGC, Backbone, DeepFM, GraphSAGE, WideDeep
 from openfate.training import Settings, array_batches, predict_batches, train
@@ -155,11 +155,11 @@ def test_predictions_are_those_of_plain_torch(name):
 # ---- runs ------------------------------------------------------------------------------------
 
 
-def train_on(model: FATE, settings: Settings, **options) -> list[float]:
+def train_on(model: FATE, settings: Settings, source=None, **options) -> list[float]:
     losses: list[float] = []
     train(
         model,
-        array_batches(*rows(1, 2 * N_ROWS), N_ROWS, seed=1),
+        source or array_batches(*rows(1, 2 * N_ROWS), N_ROWS, seed=1),
         settings=settings,
         device=DEVICE,
         on_step=lambda s: losses.append(s.train_loss),
@@ -184,7 +184,8 @@ def far(one: FATE, other: FATE) -> float:
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        *(("n-fold", {}), ("deepfm", {"adam": "lazy"}), ("dcn of fields", {})),
+        *(("n-fold", {}), ("deepfm", {"adam": "lazy"}), ("dcn of fields", {}), ("deep", {})),
+        *(("mlp of more fields", {}), ("directed", {})),
         *(("gcn", {"async_updates": False}), ("nothing fused", {"drop_edge_directed": True})),
     ],
     ids=str,
@@ -208,6 +209,54 @@ def test_weights_are_as_near_to_float64_as_those_of_plain_torch(name, change):
     assert np.allclose(losses[0], losses[2], atol=1e-5)
     counts = [[int(b) for k, b in m.named_buffers() if "num" in k] for m in (fast, plain)]
     assert counts[0] == counts[1]
+
+
+@needs_kernels
+def test_folds_of_more_features_than_a_room_has_are_those_of_plain_torch():
+    many, few = rows(1, 150), rows(2, 150)
+    few = (np.repeat(few[0][:1], 150, 0), few[1])
+    many = (many[0] + SIZE * N_FIELDS * (np.arange(150) % 12)[:, None], many[1])
+    batches = [few, (many[0].astype(np.int32), many[1]), few]
+    torch.manual_seed(0)
+    start = FATE(12 * D, mlp(), GraphSAGE(H), recompose="all").to(DEVICE)
+    torch.nn.init.normal_(start.W)
+    settings = settings_of("n-fold", drop_edge=0.0)
+    fast, plain, exact = (copy.deepcopy(start) for _ in range(3))
+    for model, dtype, engine in (
+        *((fast, torch.float32, "fused"), (plain, torch.float32, "plain")),
+        (exact, torch.float64, "plain"),
+    ):
+        train_on(model.to(dtype), replace(settings, engine=engine), lambda epoch: batches)
+    assert far(fast, exact) <= 2 * far(plain, exact) + 0.01 * far(exact, start)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["deepfm", "dcn", "deep", "sage of 3"])
+def test_half_precision_is_near(name):
+    start, losses = make(name), []
+    settings = settings_of(name, drop_edge=0.0, mixed_precision=True)
+    for engine in ("fused", "plain"):
+        losses.append(train_on(copy.deepcopy(start), replace(settings, engine=engine)))
+    assert np.allclose(*losses, atol=0.05) and losses[0] != losses[1]
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    "name", ["deepfm", "dcn", "deep", "mlp of more fields", "gcn", "nothing fused"]
+)
+def test_a_recorded_step_is_the_same_step(name, monkeypatch):
+    """Dropped units and edges too: torch's random numbers are those of the seed."""
+    from openfate.training.fused import click_engine
+
+    start, ends = make(name), []
+    batches = [rows(seed) for seed in range(6)]
+    for is_recorded in (True, False):
+        if not is_recorded:
+            monkeypatch.setattr(click_engine._Rooms, "leave", lambda self, room: None)
+        model = copy.deepcopy(start)
+        train_on(model, settings_of(name, engine="fused"), lambda epoch: batches)
+        ends.append(model)
+    assert far(*ends) <= 0.01 * far(ends[0], start)
 
 
 @needs_kernels
