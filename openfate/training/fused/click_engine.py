@@ -66,11 +66,12 @@ class FusedEngine(Engine):
         self.parts, g = Parts.of(model, settings), model.extrapolator
         _log.info("engine 'fused': %s", self.parts.told())
         # WHY: torch's own, whose count of steps is on the device, where a recording reads it.
-        self.theta = torch.optim.Adam(model.backbone.parameters(), settings.lr, fused=True)
+        adam: dict[str, Any] = {"betas": (0.9, settings.beta2), "fused": True}
+        self.theta = torch.optim.Adam(model.backbone.parameters(), settings.lr, **adam)
         self.theta.param_groups[0]["capturable"] = model.W.is_cuda
         self.of_omega = [] if g is None else list(g.parameters())
         if self.of_omega:
-            self.omega = torch.optim.Adam(self.of_omega, settings.lr_extrapolator, fused=True)
+            self.omega = torch.optim.Adam(self.of_omega, settings.lr_extrapolator, **adam)
         for p in (*model.backbone.parameters(), *self.of_omega):
             p.grad = torch.zeros_like(p)
         self.adam = DenseAdam(self.table)
@@ -92,7 +93,8 @@ class FusedEngine(Engine):
         assert seeds is not None
         if self.live.net is None:
             torch.manual_seed(seeds.dropout)
-            self.model.train()
+            if not self.model.training:
+                self.model.train()
         room = self.rooms.enter(batch)
         self.mask_rng.manual_seed(seeds.masks)
         if not self.by_feature:

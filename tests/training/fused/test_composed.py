@@ -185,7 +185,7 @@ def far(one: FATE, other: FATE) -> float:
     ("name", "change"),
     [
         *(("n-fold", {}), ("deepfm", {"adam": "lazy"}), ("dcn of fields", {}), ("deep", {})),
-        *(("mlp of more fields", {}), ("directed", {})),
+        *(("mlp of more fields", {}), ("directed", {}), ("dcn", {"beta2": 0.5})),
         *(("gcn", {"async_updates": False}), ("nothing fused", {"drop_edge_directed": True})),
     ],
     ids=str,
