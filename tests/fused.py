@@ -88,10 +88,12 @@ def drop_as_kernels_do(engine: Any, seeds: Seeds) -> None:
     steps = iter(drawn.view(torch.int64)[:, 0].to(DEVICE).split(1))
 
     def left_of(X: Bipartite, rho: float, seed: Tensor) -> Bipartite:
-        n_fields = X.n_edges // X.n_rows
+        assert X.field_of is not None
+        n_fields = int(X.field_of.max()) + 1  # of all features, also where edges are out
         there = torch.zeros(n_fields, X.n_rows, dtype=torch.int32, device=seed.device)
-        names = BatchGraph(X.n_rows, there, *[there[:0, 0]] * 5)
-        return X.keep_edges(kept_edges(names, Keep(rho, seed)).reshape(-1))
+        left = kept_edges(BatchGraph(X.n_rows, there, *[there[:0, 0]] * 5), Keep(rho, seed))
+        row = torch.arange(X.n_rows, device=seed.device).repeat_interleave(X.row_ptr.diff())
+        return X.keep_edges(left[row, X.field_of[X.feature]])
 
     def draw(X: Bipartite, rho: float) -> Edges:
         seed = next(steps)

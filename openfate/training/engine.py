@@ -123,11 +123,7 @@ def _obstacles(model: FATE, settings: Settings | None) -> Iterator[str]:
         yield f"the backbone {type(net).__name__} goes over edges itself"
     if g is not None and type(g) not in (GCN, SGC, GraphSAGE):
         yield f"the extrapolator {type(g).__name__} may go over edges itself"
-    if settings is None:
-        return
-    if settings.columns_only:
-        yield "reading='columns' takes edges out"
-    if settings.cell_dropout:
+    if settings is not None and settings.cell_dropout:
         yield "cell_dropout gives edges values"
 
 

@@ -94,3 +94,5 @@ def _of_extrapolator(model: FATE, settings: Settings | None) -> Iterator[str]:
         yield f"W has {width} columns, not at most {MAX_WIDTH}"
     if settings is not None and settings.drop_edge_directed:
         yield "drop_edge_directed drops edges anew on the way back"
+    if settings is not None and settings.columns_only:
+        yield "reading='columns' takes edges out"

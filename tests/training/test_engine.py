@@ -123,6 +123,7 @@ def test_auto_takes_plain_torch_where_nobody_has_measured(model, reason, monkeyp
         ({"masking": "n_fold"}, "masking='n_fold' hides features, not fields"),
         ({"adam": "lazy"}, "adam='lazy' is not dense Adam"),
         ({"async_updates": False}, "async_updates=False"),
+        ({"reading": "columns"}, "reading='columns' takes edges out"),
         ({"drop_edge_directed": True}, "drop_edge_directed drops edges anew on the way back"),
     ],
 )
@@ -139,7 +140,6 @@ def test_auto_takes_plain_torch_for_settings_that_nobody_has_measured(change, re
     ("change", "reason"),
     [
         ({}, "device=cpu is no GPU"),
-        ({"reading": "columns"}, "reading='columns' takes edges out"),
         ({"cell_dropout": 0.1}, "cell_dropout gives edges values"),
     ],
 )

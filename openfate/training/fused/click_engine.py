@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -181,10 +182,11 @@ class FusedEngine(Engine):
         if self.model.backbone.reads_own:
             everything = torch.ones(batch.n_fields, dtype=torch.bool, device=F0.device)
             own, _ = sage.gather(self.live.W, batch, everything)
-        keep = Keep(s.drop_edge, room.seeds[:1])
+        there = may_use if s.columns_only else None
+        keep = Keep(s.drop_edge, room.seeds[:1], features=there)
         # WHY the inverse: a seed of its own, without another number to draw.
-        other = Keep(s.drop_edge, ~room.seeds[:1]) if s.drop_edge_directed else keep
-        seen = Seen(batch, F0, may_use, own, keep, other)
+        other = replace(keep, seed=~room.seeds[:1]) if s.drop_edge_directed else keep
+        seen = Seen(batch, F0, may_use, own, keep, other, Keep(features=there))
         tables = self.composed.learn(seen, room.y, room.seeds[1:], self.total, s.mixed_precision)
         self.adam.step(*tables)
         self.theta.step()

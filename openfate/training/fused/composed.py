@@ -53,6 +53,7 @@ class Seen(NamedTuple):
     own: Tensor | None = None  # (U, P) of W, zero where new, for a backbone that reads it
     to_rows: Keep = ALL  # the edges on which messages travel
     to_features: Keep = ALL
+    cells: Keep = ALL  # the edges that the backbone sums over
 
     def edges(self) -> KernelEdges:
         """Those edges, for an extrapolator that is torch's."""
@@ -110,7 +111,7 @@ class Composed:
         """What the backbone reads of each row."""
         net = self.model.backbone
         own = None if seen.own is None else seen.own[:, : self.live.W.size(1)]
-        return net.sums(KernelGraph.of(seen.batch), self._states(seen), own)
+        return net.sums(KernelGraph.of(seen.batch, seen.cells), self._states(seen), own)
 
     def _states(self, seen: Seen) -> Tensor:
         """W_hat (U, H + n_own)."""

@@ -20,14 +20,17 @@ from openfate.training.fused.sums import ALL, BatchGraph, Keep, sum_at_features,
 
 @dataclass(frozen=True, eq=False)
 class KernelGraph(Bipartite):
-    """The edges of a batch that `keep` leaves; there are no lists of them to look at or change."""
+    """The edges of a batch that `keep` leaves; there are no lists of them to look at or change.
+
+    The edges of a feature that it does not keep are no edges, and count in no degree.
+    """
 
     batch: BatchGraph = field(kw_only=True)
     keep: Keep = field(kw_only=True)
 
     @classmethod
     def of(cls, batch: BatchGraph, keep: Keep = ALL) -> KernelGraph:
-        """A batch, maybe without the edges that DropEdge removes."""
+        """A batch, maybe without the edges that DropEdge removes, or those of some features."""
         none = batch.edge[:0]
         lists = {name: none for name in ("row_ptr", "feature", "feature_ptr", "row")}
         return cls(batch.n_rows, batch.n_features, **lists, by_feature=None, batch=batch, keep=keep)
@@ -35,13 +38,15 @@ class KernelGraph(Bipartite):
     def sum_at_rows(self, table: Tensor) -> Tensor:
         """X table, without autograd: (U, H) -> (B, H)."""
         sums, degree = sum_at_rows(self.batch, table, self.keep)
-        self.__dict__["row_degree"] = degree  # what the property caches: the kernel counts anyway
+        if self.keep.features is None:  # the kernel counts anyway, those that are hidden too
+            self.__dict__["row_degree"] = degree  # what the property caches
         return sums
 
     def sum_at_features(self, table: Tensor) -> Tensor:
         """X^T table, without autograd: (B, H) -> (U, H)."""
         sums, degree = sum_at_features(self.batch, table, self.keep)
-        self.__dict__["feature_degree"] = degree
+        if self.keep.features is None:
+            self.__dict__["feature_degree"] = degree
         return sums
 
     def sum_at_cells(self, table: Tensor, n_fields: int) -> Tensor:
@@ -50,7 +55,8 @@ class KernelGraph(Bipartite):
         As sums over B d rows of one field; a batch's columns are its fields.
         """
         d = self.batch.n_fields
-        cells = features_to_rows(KernelGraph.of(self.batch.cells()), table)
+        kept = Keep(features=self.keep.features)
+        cells = features_to_rows(KernelGraph.of(self.batch.cells(), kept), table)
         cells = cells.view(self.n_rows, d, *table.shape[1:])
         if n_fields > d:
             return F.pad(cells, (*[0, 0] * (table.dim() - 1), 0, n_fields - d))
@@ -59,15 +65,15 @@ class KernelGraph(Bipartite):
     @cached_property
     def row_degree(self) -> Tensor:
         """(B,) float32: the number of edges of each row."""
-        return sum_at_rows(self.batch, self._zeros(self.n_features), self.keep)[1]
+        return sum_at_rows(self.batch, self._ones(self.n_features), self.keep)[0][:, 0]
 
     @cached_property
     def feature_degree(self) -> Tensor:
         """(U,) float32: the number of edges of each feature."""
-        return sum_at_features(self.batch, self._zeros(self.n_rows), self.keep)[1]
+        return sum_at_features(self.batch, self._ones(self.n_rows), self.keep)[0][:, 0]
 
-    def _zeros(self, n: int) -> Tensor:
-        return torch.zeros(n, 1, device=self.batch.ptr.device)
+    def _ones(self, n: int) -> Tensor:
+        return torch.ones(n, 1, device=self.batch.ptr.device)
 
 
 class KernelEdges(Edges):

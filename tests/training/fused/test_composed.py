@@ -94,6 +94,11 @@ CASES = {
     "sage of 3": (mlp, lambda h: GraphSAGE(h, 3), {}, "all", (True, False)),
     "prior": (mlp, lambda h: GraphSAGE(h, prior_rows=2.0), {}, "all", (True, False)),
     "directed": (mlp, GraphSAGE, {"drop_edge_directed": True}, "all", (True, False)),
+    "columns": (mlp, GraphSAGE, {"reading": "columns"}, "all", (True, False)),
+    "columns, fields apart": (
+        lambda: mlp(pool="field_linear", n_fields=N_FIELDS),
+        *(lambda h: GCN(h, 3), {"reading": "columns"}, "masked", (False, False)),
+    ),
     "no extrapolator": (mlp, None, {"masking": "none"}, "all", (True, False)),
     "nothing fused": (
         *(lambda: DeepFM(H, hidden=(4,), fm="cross", dropout=0.5), lambda h: GCN(h, 4)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from fused import DEVICE, ON_GPU, as_good_as_plain, kept_edges, needs_kernels
@@ -73,6 +75,28 @@ def test_cells_and_their_gradients_are_those_of_plain_torch(shape, more):
     other, exact = (run(cells, plain, t, weight) for t in (table, table.double()))
     assert torch.equal(one[0], other[0])  # a state alone, not a sum
     as_good_as_plain(one[1], other[1], exact[1])
+
+
+@needs_kernels
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_edges_of_features_that_are_not_kept_are_none(shape):
+    from openfate.training.fused.graph import KernelGraph
+
+    fast, plain = both_graphs(shape, 0.5)
+    kept = torch.arange(plain.n_features, device=DEVICE) % 3 != 1
+    fast = KernelGraph.of(fast.batch, replace(fast.keep, features=kept))
+    plain = plain.keep_features(kept)
+    torch.manual_seed(0)
+    on_features, on_rows = (
+        torch.randn(n, 3, device=DEVICE) for n in (plain.n_features, plain.n_rows)
+    )
+    for sums, table in ((features_to_rows, on_features), (rows_to_features, on_rows)):
+        torch.testing.assert_close(sums(fast, table), sums(plain, table))
+    assert torch.equal(fast.row_degree, plain.row_degree)
+    assert torch.equal(fast.feature_degree, plain.feature_degree)
+    whole = KernelGraph.of(fast.batch, Keep(features=kept))
+    cells = features_to_cells(whole, on_features, shape[1])
+    assert torch.equal(cells.abs().sum(-1) > 0, kept[fast.batch.local.T.long()])
 
 
 @needs_kernels
