@@ -7,8 +7,6 @@ from openfate.graph.bipartite import (
     features_to_rows,
     full_precision,
     rows_to_features,
-    sum_at_features,
-    sum_at_rows,
 )
 
 __all__ = [
@@ -18,6 +16,4 @@ __all__ = [
     "features_to_rows",
     "full_precision",
     "rows_to_features",
-    "sum_at_features",
-    "sum_at_rows",
 ]

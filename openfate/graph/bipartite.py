@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -48,6 +48,8 @@ class Bipartite:
     value: Tensor | None = None  # (E,) float32 of each edge, ordered by row; None: all are one
     value_by_feature: Tensor | None = None  # (E,) the same, ordered by feature
     field_of: Tensor | None = None  # (D,) int64 the field of each feature, where somebody asks
+
+    is_listed: ClassVar[bool] = True  # False: edges are known to `sum_at_...` and degrees alone
 
     @classmethod
     def from_multihot(cls, X: MultiHot, device: torch.device | str = "cpu") -> Bipartite:
@@ -141,6 +143,20 @@ class Bipartite:
         """(D,) float32: the number of edges of each feature."""
         return self.feature_ptr.diff().float()
 
+    # WHY methods: a graph on a GPU sums by kernels of its own, and every model sums through these.
+
+    def sum_at_rows(self, table: Tensor) -> Tensor:
+        """X table, without autograd: (D, H) -> (N, H)."""
+        return segment_sums(table, self.feature, self.row_ptr, self.value)
+
+    def sum_at_features(self, table: Tensor) -> Tensor:
+        """X^T table, without autograd: (N, H) -> (D, H)."""
+        return segment_sums(table, self.row, self.feature_ptr, self.value_by_feature)
+
+    def sum_at_cells(self, table: Tensor, n_fields: int) -> Tensor:
+        """`features_to_cells`, with autograd: (D, ...) -> (N, F, ...)."""
+        return _FeaturesToCells.apply(table, self, n_fields)  # type: ignore[no-untyped-call, no-any-return]
+
     def keep_edges(self, keep: Tensor) -> Bipartite:
         """Drop the edges where `keep` (E,), ordered by row, is False.
 
@@ -153,7 +169,10 @@ class Bipartite:
         """
         keep = keep.bool().contiguous()
         if keep.numel() != self.n_edges:
-            raise InputError(f"keep has {keep.numel()} entries, the graph {self.n_edges} edges.")
+            raise InputError(
+                f"keep has {keep.numel()} entries, the graph {self.n_edges} edges: "
+                "give one for each edge."
+            )
         by_feature = self.feature_ptr, self.row, self.value_by_feature
         row_ptr, feature, value = _left(keep, None, self.row_ptr, self.feature, self.value)
         feature_ptr, row, value_by_feature = _left(keep, self.feature_order(), *by_feature)
@@ -276,6 +295,11 @@ class Edges:
         """Both directions of one graph."""
         return cls(graph, graph)
 
+    def degrees(self) -> Tensor:
+        """(D + N,) of the features, then of the rows."""
+        # WHY: all at once; on a small table a call takes longer than what it computes.
+        return torch.cat([self.to_features.feature_ptr.diff(), self.to_rows.row_ptr.diff()])
+
 
 # ---- the two sums -------------------------------------------------------------------------------
 
@@ -321,7 +345,7 @@ class _Sums(torch.autograd.Function):
 def _sums(table: Tensor, graph: Bipartite, turned: bool) -> Tensor:
     """As `_Sums`, of a table of any trailing shape, without autograd."""
     flat, n = table.flatten(1), graph.n_features if turned else graph.n_rows
-    sums = sum_at_features(graph, flat) if turned else sum_at_rows(graph, flat)
+    sums = graph.sum_at_features(flat) if turned else graph.sum_at_rows(flat)
     return sums.view(n, *table.shape[1:])
 
 
@@ -339,7 +363,7 @@ def features_to_cells(graph: Bipartite, table: Tensor, n_fields: int) -> Tensor:
     tensor([[[ 10.],
              [101.]]])
     """
-    return _FeaturesToCells.apply(full_precision(table), graph, n_fields)  # type: ignore[no-untyped-call, no-any-return]
+    return graph.sum_at_cells(full_precision(table), n_fields)
 
 
 class _FeaturesToCells(torch.autograd.Function):
@@ -378,16 +402,6 @@ def full_precision(table: Tensor) -> Tensor:
     WHY: under autocast a layer hands on bfloat16, whose sums over many edges lose their last terms.
     """
     return table.float() if table.dtype in (torch.bfloat16, torch.float16) else table
-
-
-def sum_at_rows(graph: Bipartite, table: Tensor) -> Tensor:
-    """X table, without autograd: (D, H) -> (N, H)."""
-    return segment_sums(table, graph.feature, graph.row_ptr, graph.value)
-
-
-def sum_at_features(graph: Bipartite, table: Tensor) -> Tensor:
-    """X^T table, without autograd: (N, H) -> (D, H)."""
-    return segment_sums(table, graph.row, graph.feature_ptr, graph.value_by_feature)
 
 
 def segment_sums(table: Tensor, index: Tensor, ptr: Tensor, values: Tensor | None = None) -> Tensor:

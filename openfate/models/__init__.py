@@ -6,6 +6,7 @@ from openfate.models.fate import FATE, field_means
 from openfate.models.interactions import (
     BACKBONES,
     DCN,
+    DeepBackbone,
     DeepFM,
     Linear,
     WideDeep,
@@ -24,6 +25,7 @@ __all__ = [
     "SGC",
     "Backbone",
     "ContextMap",
+    "DeepBackbone",
     "DeepFM",
     "Fields",
     "GraphSAGE",

@@ -25,7 +25,33 @@ Linear = Literal["zero", "extrapolated"]
 _OF_POOLING = ("name", "pool", "n_fields")  # arguments of an MLP that no other network passes on
 
 
-class WideDeep(Backbone):
+class DeepBackbone(Backbone):
+    """A feed-forward network, to whose logits terms beside it are added.
+
+    A subclass sets `deep` and has `beside`.  WHY apart: an engine may compute the network, which is
+    nearly all of the time, in its own way, and leave what is beside it to autograd.
+    """
+
+    deep: MLP
+
+    def inputs(self, z: Tensor) -> Tensor:
+        """What the network reads of the sums of rows: (..., K) -> (..., H)."""
+        return z
+
+    def beside(self, z: Tensor) -> list[Tensor]:
+        """What is added to its logits: (..., K) -> some of (..., n_outputs)."""
+        raise NotImplementedError
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Logits of rows from the sums of what `lift` returns."""
+        terms = self.beside(z)
+        out: Tensor = self.deep(self.inputs(z))
+        for term in terms:
+            out = out + term
+        return out
+
+
+class WideDeep(DeepBackbone):
     """A linear model of the features beside a feed-forward network over their summed embeddings.
 
     Parameters
@@ -77,13 +103,14 @@ class WideDeep(Backbone):
         self.n_embedding, self.linear_scale = width, 1.0
         self.deep = MLP(width, n_outputs, hidden, batch_norm=batch_norm, dropout=dropout)
 
-    def forward(self, z: Tensor) -> Tensor:
-        """Logits of rows whose summed embeddings and linear weights are `z`."""
+    def inputs(self, z: Tensor) -> Tensor:
+        """The summed embeddings."""
+        return z[..., : self.n_embedding]
+
+    def beside(self, z: Tensor) -> list[Tensor]:
+        """The summed linear weights."""
         linear = z[..., -self.n_outputs :]
-        if self.linear_scale != 1:
-            linear = linear * self.linear_scale
-        out: Tensor = self.deep(z[..., : self.n_embedding]) + linear
-        return out
+        return [linear if self.linear_scale == 1 else linear * self.linear_scale]
 
     @torch.no_grad()
     def fold_linear(self, W: Tensor) -> None:
@@ -178,10 +205,10 @@ class DeepFM(WideDeep):
         H = self.n_embedding
         return torch.cat([z[..., :H], squares, z[..., H + 1 :]], -1)
 
-    def forward(self, z: Tensor) -> Tensor:
-        """Logits of rows from the sums of what `lift` returns."""
+    def beside(self, z: Tensor) -> list[Tensor]:
+        """The summed linear weights, and the machine's number."""
         scale = self.fm_weight if self.fm_scale is None else self.fm_scale
-        return super().forward(z) + self._pairs(z) * cast("Tensor | float", scale)
+        return [*super().beside(z), self._pairs(z) * cast("Tensor | float", scale)]
 
     def about(self) -> dict[str, Any]:
         """As every backbone's."""
@@ -196,7 +223,7 @@ class DeepFM(WideDeep):
         return ((total * other).sum(-1, keepdim=True) - z[..., H : H + 1]) / 2
 
 
-class DCN(Backbone):
+class DCN(DeepBackbone):
     """The second deep and cross network: explicit products of inputs beside a network.
 
     Parameters
@@ -245,13 +272,12 @@ class DCN(Backbone):
         self.out = nn.Linear(size, n_outputs, bias=False)
         self.deep = MLP(size, n_outputs, hidden, batch_norm=batch_norm, dropout=dropout)
 
-    def forward(self, z: Tensor) -> Tensor:
-        """Logits of rows whose embeddings, summed or side by side, are `z`."""
+    def beside(self, z: Tensor) -> list[Tensor]:
+        """The products of the embeddings of a row, summed or side by side."""
         x = z
         for layer in self.cross:
             x = z * layer(x) + x
-        out: Tensor = self.out(x) + self.deep(z)
-        return out
+        return [self.out(x)]
 
     def about(self) -> dict[str, Any]:
         """As every backbone's."""

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from openfate import native
-from openfate.graph import Edges, full_precision, sum_at_features, sum_at_rows
+from openfate.graph import Edges, full_precision
 
 
 def walk(
@@ -90,39 +90,40 @@ def _steps(
 
     Degrees are those of the `counted` edges.
     """
-    here, back = edges.to_rows, edges.to_features
-    states, degrees = (
-        states.contiguous(),
-        (counted.to_features.feature_ptr, counted.to_rows.row_ptr),
-    )
-    integers = [here.row_ptr, here.feature, back.feature_ptr, back.row]
-    if counted is not edges:
-        integers += degrees
-    if native.takes(integers, states, here.value, back.value_by_feature):
+    states, here, back = states.contiguous(), edges.to_rows, edges.to_features
+    if here.is_listed and _fits(states, edges, counted):
         directions = (
             native.Direction.of(here.row_ptr, here.feature, here.value, here.n_features),
             native.Direction.of(back.feature_ptr, back.row, back.value_by_feature, back.n_rows),
         )
+        degrees = counted.to_features.feature_ptr, counted.to_rows.row_ptr
         return native.walk(states, wanted, directions, degrees, n_steps, constant)
     if wanted is None:
-        return _torch_steps(states, edges, degrees, n_steps, constant)
+        return _torch_steps(states, edges, counted, n_steps, constant)
     ones = torch.eye(len(wanted), dtype=states.dtype, device=states.device)
     start = states.new_zeros(len(states), len(wanted)).index_copy_(0, wanted, ones)
-    walked, signal = _torch_steps(start, edges, degrees, n_steps, constant)
+    walked, signal = _torch_steps(start, edges, counted, n_steps, constant)
     return walked, signal.index_select(0, wanted)
 
 
-def _scales(feature_ptr: Tensor, row_ptr: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _fits(states: Tensor, edges: Edges, counted: Edges) -> bool:
+    """Whether the library of `native` takes them."""
+    here, back = edges.to_rows, edges.to_features
+    integers = [here.row_ptr, here.feature, back.feature_ptr, back.row]
+    if counted is not edges:
+        integers += counted.to_features.feature_ptr, counted.to_rows.row_ptr
+    return native.takes(integers, states, here.value, back.value_by_feature)
+
+
+def _scales(counted: Edges, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """A and B as columns: (D, 1) and (N, 1)."""
-    # WHY: all degrees at once; on a small table a call takes longer than what it computes.
-    degrees = torch.cat([feature_ptr.diff(), row_ptr.diff()])
-    scales = degrees.to(dtype).add_(1).reciprocal_()[:, None]
-    n_features = feature_ptr.numel() - 1
+    scales = counted.degrees().to(dtype).add_(1).reciprocal_()[:, None]
+    n_features = counted.to_features.n_features
     return scales[:n_features], scales[n_features:]
 
 
 def _torch_steps(
-    states: Tensor, edges: Edges, degrees: tuple[Tensor, Tensor], n_steps: int, constant: bool
+    states: Tensor, edges: Edges, counted: Edges, n_steps: int, constant: bool
 ) -> tuple[Tensor, Tensor]:
     """`_steps` in torch, for every device and type of number.
 
@@ -133,7 +134,7 @@ def _torch_steps(
 
     G is zero but for the constant, which walks in the last column.
     """
-    (A, B), width = _scales(*degrees, states.dtype), states.size(1)
+    (A, B), width = _scales(counted, states.dtype), states.size(1)
     n_columns = native.walk_columns(width, constant)
     a, features = A.sqrt(), F.pad(states, (0, n_columns - width))
     features.mul_(a)
@@ -141,22 +142,22 @@ def _torch_steps(
         features[:, -1:] = a
     levels = [features, features * A]  # F, F1: as yet without X^T G
     if n_steps > 1:
-        rows = sum_at_rows(edges.to_rows, features)
+        rows = edges.to_rows.sum_at_rows(features)
         if constant:
             b = B.sqrt()
             rows[:, -1:].add_(b)
         rows.mul_(B)  # G1
         if constant:
             rows[:, -2:-1] = b  # G, in a column that nobody reads later
-        heard = sum_at_features(edges.to_features, rows)
+        heard = edges.to_features.sum_at_features(rows)
         if constant:
             levels[1][:, -1:].addcmul_(heard[:, -2:-1], A)
         levels += _add_up(heard, levels[1], A)  # F2
         pair = torch.cat(levels[1:], 1)
     for n_left in range(n_steps - 2, 0, -2):
-        sums = sum_at_rows(edges.to_rows, pair if n_left > 1 else pair[:, :n_columns])
+        sums = edges.to_rows.sum_at_rows(pair if n_left > 1 else pair[:, :n_columns])
         rows = _add_up(sums, rows, B)[-1]
-        pair = sum_at_features(edges.to_features, sums)
+        pair = edges.to_features.sum_at_features(sums)
         levels += _add_up(pair, levels[-1], A)
     ones = [level[:, -1:] for level in levels[-2::-1]] if constant else [a[:, :0]]
     return levels[-1][:, :width] / a, torch.cat(ones, 1) / a

@@ -4,7 +4,8 @@
 
 `Engine` is torch's autograd, for every model and device; its `learn` reads like the algorithm box
 of the paper.  The fused engine of `openfate.training.fused` does the same in Triton kernels, for
-the paper's click model on a GPU; `fused_obstacle` tells what it cannot take.  Both keep their state
+mini-batches of clicks on a GPU: what has no kernels is left to torch part by part
+(`openfate.training.parts`), and `fused_obstacle` tells what it cannot take.  Both keep their state
 in optimizers of the same form, so that one can go on from the other's checkpoint.
 """
 
@@ -14,7 +15,7 @@ import importlib.util
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from openfate.errors import InputError
 from openfate.graph import Bipartite, Edges, full_precision
-from openfate.models import FATE, GCN, MLP, GraphSAGE, Members
+from openfate.models import FATE, GCN, MLP, SGC, Backbone, DeepFM, GraphSAGE, Members
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Array, Bag, Batch
 from openfate.training.checkpoint import Checkpoint
@@ -30,13 +31,13 @@ from openfate.training.lines import Lines
 from openfate.training.masking import draw_masks, drop_edges
 from openfate.training.metrics import loss_and_slope, mean_loss, mean_of_members
 from openfate.training.optim import LeanAdam, Optimizer, RowAdam, make_optimizer, rate_at
+from openfate.training.parts import Parts
 from openfate.training.ranks import Ranks
 from openfate.training.settings import EngineName, Settings
 from openfate.training.sharded import ShardedRowAdam
 
 Device = torch.device | str
 _EVERYTHING = (torch.empty(0),)  # the one mask of rows in bags, which is not looked at
-MAX_WIDTH, MAX_HIDDEN = 28, 512  # of the fused engine: what a program's registers hold
 
 
 class Seeds(NamedTuple):
@@ -88,56 +89,63 @@ def takes_fused(
             f"engine='fused' does not fit: {obstacle}. Choose engine='auto', which takes plain "
             "torch then."
         )
-    return engine != "plain" and obstacle is None
+    if engine == "auto":
+        return obstacle is None and why_unmeasured(model, settings) is None
+    return engine == "fused"
 
 
 def fused_obstacle(model: FATE, device: Device, settings: Settings | None = None) -> str | None:
     """Why the fused engine cannot predict with a model, or train with settings; None if it can."""
-    return next(_obstacles(model, torch.device(device), settings), None)
+    in_the_way = _device_obstacle(model, torch.device(device))
+    return in_the_way or next(_obstacles(model, settings), None)
 
 
-def _obstacles(model: FATE, at: torch.device, settings: Settings | None) -> Iterator[str]:
-    """What is in the way of the fused engine; each relies on there being none before it."""
+def _device_obstacle(model: FATE, at: torch.device) -> str | None:
     if at.type != "cuda":
-        yield f"device={at} is no GPU"
+        return f"device={at} is no GPU"
     if at.index not in (None, torch.cuda.current_device()) or not model.W.is_cuda:
-        yield f"the model is on {model.W.device}, or device={at} is not the current one"
+        return f"the model is on {model.W.device}, or device={at} is not the current one"
     if importlib.util.find_spec("triton") is None:
-        yield "Triton is not installed"
+        return "Triton is not installed"
+    return None
+
+
+def _obstacles(model: FATE, settings: Settings | None) -> Iterator[str]:
+    """What in a model, or in settings, no part of the fused engine can do."""
     if model.W.dtype != torch.float32:
         yield f"the model is in {model.W.dtype}, not in float32"
     if model.W.numel() >= 2**31:
         yield f"the embeddings are {model.W.numel()} numbers, not fewer than 2^31"
     net, g = model.backbone, model.extrapolator
-    if type(net) is not MLP or len(net.layers) != 3 or len(net.norms) != 2 or net.n_fields:
-        yield (
-            f"the backbone is {type(net).__name__}, not an MLP of two hidden layers with "
-            "batch_norm=True and pool='sum'"
-        )
-        return
-    if net.sum_bias is not None:
-        yield "the backbone has activate_sum=True"
     if net.n_outputs != 1:
-        yield f"the backbone has {net.n_outputs} outputs, not 1"
-    hidden = max(len(cast("Tensor", norm.weight)) for norm in net.norms)
-    if net.width > MAX_WIDTH or hidden > MAX_HIDDEN:
-        yield f"widths {net.width} and {hidden} are not at most {MAX_WIDTH} and {MAX_HIDDEN}"
-    if type(g) is not GraphSAGE or g.n_layers != 2:
-        yield f"the extrapolator is {type(g).__name__}, not a GraphSAGE of 2 layers"
-    elif g.log_prior is not None:
-        yield "the GraphSAGE has prior_rows"
+        yield f"the backbone has {net.n_outputs} outputs, and clicks have 1"
+    if type(net).sums not in (Backbone.sums, DeepFM.sums):
+        yield f"the backbone {type(net).__name__} goes over edges itself"
+    if g is not None and type(g) not in (GCN, SGC, GraphSAGE):
+        yield f"the extrapolator {type(g).__name__} may go over edges itself"
+    if settings is not None and settings.cell_dropout:
+        yield "cell_dropout gives edges values"
+
+
+def why_unmeasured(model: FATE, settings: Settings | None = None) -> str | None:
+    """Why nobody has measured the fused engine on a model and settings; None: it is the fastest."""
+    return next(_unmeasured(model, settings), None)
+
+
+def _unmeasured(model: FATE, settings: Settings | None) -> Iterator[str]:
+    yield from filter(None, Parts.of(model, settings))
+    if type(model.backbone) is not MLP:
+        yield f"the backbone is {type(model.backbone).__name__}, not MLP"
     if model.recompose != "all":
         yield f"recompose={model.recompose!r}, not 'all'"
     if settings is None:
         return
     if settings.masking == "n_fold":
         yield "masking='n_fold' hides features, not fields"
-    if settings.columns_only:
-        yield "reading='columns' takes edges out"
     if settings.adam == "lazy":
         yield "adam='lazy' is not dense Adam"
-    if settings.cell_dropout or settings.drop_edge_directed or not settings.async_updates:
-        yield "it knows no cell_dropout, no drop_edge_directed and no joint updates"
+    if not settings.async_updates:
+        yield "async_updates=False"
 
 
 def check_observed(highest: int, n_observed: int) -> None:

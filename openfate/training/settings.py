@@ -134,9 +134,13 @@ class Settings:
         Layers in bfloat16, where a GPU is made for it; sums over edges, losses and weights stay in
         float32.
     engine
-        "fused": Triton kernels on a GPU; "plain": torch's own; "auto": fused where it fits, see
-        `openfate.training.engine`.  A run may go on from a checkpoint with the other one: masks are
-        the same, other random numbers are not.
+        "fused": Triton kernels on a GPU, of mini-batches of ids; what has no kernels, such as a
+        network of three hidden layers or a GCN, is left to torch part by part, and the log says
+        which (INFO, once).  "plain": torch's own.  "auto": fused for the paper's click model alone,
+        since nothing else of it was measured, or run on a GPU at all, so far: its numbers were
+        compared with plain torch's by Triton's interpreter.  See `openfate.training.engine`.  A run
+        may go on from a checkpoint with the other one: masks are the same, other random numbers are
+        not.
     loss
         "log_loss": of classes; "multilabel": of K labels of 0 and 1; "squared_error" and
         "absolute_error": of a number, which is best scaled to about one by the caller.

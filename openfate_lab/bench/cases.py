@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openfate.graph import Bipartite
-from openfate.models import FATE, GCN, MLP, Backbone, GraphSAGE
+from openfate.models import FATE, GCN, MLP, Backbone, GraphSAGE, make_backbone
 from openfate.table import MultiHot
-from openfate.training import Settings, k_shot, predict_batches, train
+from openfate.training import Settings, k_shot, n_fold, predict_batches, train
 from openfate_lab.bench import parts
 from openfate_lab.bench.floor import Floor, clicks_floor, table_floor
 from openfate_lab.bench.record import now
 
 Bench = Literal["train", "infer"]
+EngineName = Literal["auto", "plain", "fused"]
 Side = Callable[[int], list[float]]
 # By name, and how often a side runs before it is another's turn.
 Sides = dict[str, tuple[Side, int]]
@@ -142,6 +143,9 @@ class ClickCase:
 
     Or its prediction from its own graph.  PAPER: Criteo's 39 fields and 2.65 million features, k =
     24, embeddings of 10, a network of 10-400-400-1, a 2-layer GraphSAGE, DropEdge of one half.
+
+    Or with another backbone, or n-fold splits of the features, as many as `n_draws`: on a GPU the
+    fused engine, which "auto" takes for the paper's alone, and plain torch beside it.
     """
 
     n_rows: int
@@ -151,6 +155,8 @@ class ClickCase:
     n_draws: int = 5
     hidden: Sequence[int] = (400, 400)
     device: str = "cpu"
+    backbone: Literal["mlp", "deepfm", "dcn"] = "mlp"
+    masking: Literal["k_shot", "n_fold"] = "k_shot"
 
     def unit(self, bench: Bench) -> str:
         """Of the times of `bench`."""
@@ -158,7 +164,12 @@ class ClickCase:
 
     def tiny(self) -> ClickCase:
         """The same kind of case, which takes no time and no memory."""
-        return ClickCase(8, 3, 40, n_kept=2, hidden=(4, 4), device=self.device)
+        return replace(self, n_rows=8, n_fields=3, n_features=40, n_kept=2, hidden=(4, 4))
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether model and masks are those of the paper's click experiment."""
+        return self.backbone == "mlp" and self.masking == "k_shot"
 
     @property
     def n_warm(self) -> int:
@@ -198,15 +209,26 @@ class ClickCase:
         return (value + size.cumsum(0) - size).int(), y.float()
 
     def model(self, backbone: Backbone | None = None) -> FATE:
-        """As the paper's FATE-NN."""
-        backbone = backbone or MLP(10, 1, self.hidden, batch_norm=True, dropout=0.5)
+        """As the paper's FATE-NN, or with the backbone of the case."""
+        network: dict[str, Any] = {"hidden": self.hidden, "batch_norm": True, "dropout": 0.5}
+        backbone = backbone or make_backbone(self.backbone, 10, 1, **network)
         return FATE(self.n_features, backbone, GraphSAGE(10), recompose="all").to(self.device)
 
-    def ours(self, bench: Bench = "train", backbone: Backbone | None = None) -> Side:
+    def ours(
+        self,
+        bench: Bench = "train",
+        backbone: Backbone | None = None,
+        engine: EngineName | None = None,
+    ) -> Side:
         """`train` or `predict_batches`; batches are drawn before, graphs made in the time."""
         model, source = self.model(backbone), self.source()
+        if engine is None:
+            engine = "auto" if self.is_papers or self.device == "cpu" else "fused"
         # WHY: nothing in advance, so that both sides have one thread.
-        settings = Settings.clicks(n_kept=self.n_kept, n_draws=self.n_draws, n_ahead=0)
+        settings = Settings.clicks(
+            n_kept=self.n_kept, n_draws=self.n_draws, n_ahead=0, engine=engine,
+            masking=self.masking, n_folds=self.n_draws,
+        )  # fmt: skip
 
         def run(n_batches: int) -> list[float]:
             rows: Any = list(itertools.islice(source, n_batches + self.n_warm))
@@ -218,7 +240,8 @@ class ClickCase:
             if bench == "train":
                 train(model, lambda _: rows, settings=settings, device=self.device, on_step=note)
             else:
-                for logits in predict_batches(model, rows, device=self.device, n_ahead=0):
+                options: dict[str, Any] = {"device": self.device, "n_ahead": 0, "engine": engine}
+                for logits in predict_batches(model, rows, **options):
                     note(logits)
             return np.diff(ends[self.n_warm - 1 :]).tolist()
 
@@ -229,14 +252,18 @@ class ClickCase:
         from openfate_lab.bench.pyg_twin import CtrTwin
 
         at = self.device
-        twin = CtrTwin(torch.from_numpy(self.field_of()).to(at), hidden=self.hidden)
+        field_of = torch.from_numpy(self.field_of()).to(at)
+        twin = CtrTwin(field_of, hidden=self.hidden, backbone=self.backbone)
         source, rng = self.source(), torch.Generator().manual_seed(0)
         fields = torch.arange(self.n_fields)
 
         def mini_batch() -> float:
             ids, y = (torch.as_tensor(part, device=at) for part in next(source))
             rows, labels = ids.long(), y.float()
-            kept = k_shot(fields, self.n_kept, self.n_draws, rng).float().to(at)
+            if self.masking == "n_fold":  # of all features: it knows no others
+                kept = n_fold(self.n_features, self.n_draws, rng).float().to(at)
+            else:
+                kept = k_shot(fields, self.n_kept, self.n_draws, rng).float().to(at)
             if bench == "train":
                 return _seconds(lambda: twin.mini_batch(rows, labels, kept), at)
             return _seconds(lambda: twin.predict(rows), at)
@@ -251,6 +278,8 @@ class ClickCase:
         sides = {"ours": (self.ours(bench), 3), "peer": (self.peer(bench), 1)}
         if bench == "train" and self.device == "cpu":
             sides["ours_same_mlp"] = (self.ours(bench, _TorchNetwork(self.hidden)), 2)
+        if self.device == "cuda" and not self.is_papers:
+            sides["ours_plain"] = (self.ours(bench, engine="plain"), 1)
         return sides
 
     def parts(self, bench: Bench = "train") -> dict[str, float]:
@@ -279,6 +308,9 @@ CASES: dict[str, Case] = {
     "ctr-cpu-10k": ClickCase(n_rows=10_000),
     "ctr-gpu-100k": ClickCase(n_rows=100_000, device="cuda"),
     "ctr-gpu-1m": ClickCase(n_rows=1_000_000, device="cuda"),
+    "ctr-gpu-100k-deepfm": ClickCase(n_rows=100_000, device="cuda", backbone="deepfm"),
+    "ctr-gpu-100k-dcn": ClickCase(n_rows=100_000, device="cuda", backbone="dcn"),
+    "ctr-gpu-100k-n-fold": ClickCase(n_rows=100_000, device="cuda", masking="n_fold"),
 }
 
 
@@ -287,7 +319,7 @@ def cases_of(device: str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> cases_of("cuda")
+    >>> cases_of("cuda")[:2]
     ('ctr-gpu-100k', 'ctr-gpu-1m')
     """
     return tuple(name for name, case in CASES.items() if case.device == device)

@@ -106,6 +106,7 @@ def _bench_case(name: str, bench: Bench, repeats: int, peaks: Peaks) -> dict[str
 # ---- command line --------------------------------------------------------------------------
 
 _DEFAULT = "[default: %(default)s]"
+_VARIANTS = {"same_mlp": "with the peer's network", "plain": "in plain torch"}  # of ours
 _DESCRIBED = {"table": describe_table, "clicks": describe_clicks, "serve": describe_serve}
 
 
@@ -118,9 +119,10 @@ def describe(result: dict[str, Any]) -> str:
         memory = " / ".join(record.megabytes(row[key]) for key in ("ours_bytes", "peer_bytes"))
         figures = f"{row['ours']:>9.1f} {row['peer']:>9.1f} {row['ratio']:>6.1f}"
         lines.append(f"{row['case']:<12} {figures}   {memory}   {row['unit']}")
-        if "ratio_same_mlp" in row:
-            same = f"{row['ours_same_mlp']:>9.1f} {'':>9} {row['ratio_same_mlp']:>6.1f}"
-            lines.append(f"{'':<12} {same}   with the peer's network")
+        for variant, text in _VARIANTS.items():
+            if f"ratio_{variant}" in row:
+                same = f"{row[f'ours_{variant}']:>9.1f} {'':>9} {row[f'ratio_{variant}']:>6.1f}"
+                lines.append(f"{'':<12} {same}   {text}")
         for part, ms in row["parts"].items():
             floor = row["floor_fraction"].get(part)
             share = "" if floor is None else f" (floor {100 * floor:.2g} %)"

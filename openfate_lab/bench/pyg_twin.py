@@ -9,6 +9,7 @@ benchmark alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -80,7 +81,10 @@ class UciTwin:
 
 
 class CtrTwin:
-    """Algorithm 1 on rows of one id for each field, `field_of` (D,) being the field of each id."""
+    """Algorithm 1 on rows of one id for each field, `field_of` (D,) being the field of each id.
+
+    The backbone is the network alone, DeepFM or the second deep and cross network.
+    """
 
     def __init__(
         self,
@@ -90,23 +94,29 @@ class CtrTwin:
         hidden: Sequence[int] = (400, 400),
         dropout: float = 0.5,
         drop_edge: float = 0.5,
+        backbone: Literal["mlp", "deepfm", "dcn"] = "mlp",
     ) -> None:
         self.field_of, self.drop_edge, at = field_of, drop_edge, field_of.device
         self.W = nn.Parameter(torch.empty(len(field_of), width, device=at))
         nn.init.xavier_uniform_(self.W)
         self.net = click_network(width, hidden, dropout).to(at)
+        self.beside: _Machine | _Crosses | None = None
+        if backbone != "mlp":
+            made = _Machine(len(field_of)) if backbone == "deepfm" else _Crosses(width)
+            self.beside = made.to(at)
+        own = [] if self.beside is None else self.beside.parameters()
         self.gnn = nn.ModuleList(SAGEConv(width, width, normalize=True) for _ in range(2)).to(at)
-        self.fast = torch.optim.Adam([self.W, *self.net.parameters()], lr=1e-4, fused=True)
+        self.fast = torch.optim.Adam([self.W, *self.net.parameters(), *own], lr=1e-4, fused=True)
         self.slow = torch.optim.Adam(self.gnn.parameters(), lr=1e-4, fused=True)
 
-    def mini_batch(self, ids: Tensor, y: Tensor, kept_fields: Tensor) -> None:
-        """A step of the backbone for each row of `kept_fields` (S, d), one of the GraphSAGE.
+    def mini_batch(self, ids: Tensor, y: Tensor, masks: Tensor) -> None:
+        """A step of the backbone for each mask, (S, d) of fields or (S, D), one of the GraphSAGE.
 
         ids (B, d) int64, y (B,) of 0 and 1.
         """
         self.net.train()
         self.slow.zero_grad()
-        for kept in kept_fields:
+        for kept in masks:
             self.fast.zero_grad()
             loss = F.binary_cross_entropy_with_logits(self._logits(ids, kept, self.drop_edge), y)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -121,7 +131,8 @@ class CtrTwin:
 
     def _logits(self, ids: Tensor, kept: Tensor, drop_edge: float = 0.0) -> Tensor:
         n_rows, d = ids.shape
-        states = self.W * kept[self.field_of][:, None]
+        kept = kept if len(kept) == len(self.W) else kept[self.field_of]
+        states = self.W * kept[:, None]
         states = torch.cat([states, self.W.new_zeros(n_rows, self.W.size(1))])
         row = torch.arange(n_rows, device=ids.device).repeat_interleave(d) + len(self.W)
         feature = ids.reshape(-1)
@@ -129,7 +140,40 @@ class CtrTwin:
             edge = torch.rand(len(row), device=ids.device) >= drop_edge
             row, feature = row[edge], feature[edge]
         states = _walk(self.gnn, states, row, feature)
-        out: Tensor = self.net(states[ids].sum(1)).view(-1)
+        cells = states[ids]  # (B, d, H)
+        out: Tensor = self.net(cells.sum(1)).view(-1)
+        return out if self.beside is None else out + self.beside(cells, ids, kept)
+
+
+class _Machine(nn.Module):
+    """DeepFM's pairs of features and their linear weights."""
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__()
+        self.linear = nn.Parameter(torch.zeros(n_features))
+        self.scale = nn.Parameter(torch.zeros(1))
+
+    def forward(self, cells: Tensor, ids: Tensor, kept: Tensor) -> Tensor:
+        """(B,) of states (B, d, H), ids (B, d) and what is kept (D,)."""
+        pairs = (cells.sum(1).square().sum(1) - cells.square().sum((1, 2))) / 2
+        out: Tensor = (self.linear * kept)[ids].sum(1) + self.scale * pairs
+        return out
+
+
+class _Crosses(nn.Module):
+    """The cross layers of DCN-v2 over the sum of a row's embeddings."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.cross = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.out = nn.Linear(width, 1, bias=False)
+
+    def forward(self, cells: Tensor, ids: Tensor, kept: Tensor) -> Tensor:
+        """(B,) of states (B, d, H)."""
+        x = z = cells.sum(1)
+        for layer in self.cross:
+            x = z * layer(x) + x
+        out: Tensor = self.out(x).view(-1)
         return out
 
 

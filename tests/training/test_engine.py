@@ -9,10 +9,11 @@ import torch
 from fused import DEVICE, INTERPRETED, needs_gpu
 
 from openfate.errors import InputError
-from openfate.models import FATE, GCN, MLP, GraphSAGE
+from openfate.models import DCN, FATE, GCN, MLP, DeepFM, GraphSAGE
 from openfate.training import Settings
 from openfate.training import engine as engines
 from openfate.training.engine import Engine, Seeds, make_engine
+from openfate.training.parts import Parts
 
 BASE = Settings.clicks(n_kept=2, n_draws=2)
 
@@ -44,6 +45,10 @@ class OtherMLP(MLP):
     pass
 
 
+class OtherSAGE(GraphSAGE):
+    pass
+
+
 def pretend_a_gpu(monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -51,35 +56,30 @@ def pretend_a_gpu(monkeypatch):
     monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: name)
 
 
+def normed(width: int = 8, n_outputs: int = 1) -> MLP:
+    return MLP(width, n_outputs, batch_norm=True)
+
+
+class OwnSums(MLP):
+    def sums(self, X, W_hat, W=None):
+        return super().sums(X, W_hat, W)
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
         (lambda: make().double(), "the model is in torch.float64, not in float32"),
         (
-            lambda: FATE(4, MLP(8, 1), GraphSAGE(8), recompose="all"),
-            "the backbone is MLP, not an MLP of two hidden layers with batch_norm=True and "
-            "pool='sum'",
+            lambda: FATE(4, normed(n_outputs=2), GraphSAGE(8)),
+            "the backbone has 2 outputs, and clicks have 1",
         ),
         (
-            lambda: FATE(4, OtherMLP(8, 1, batch_norm=True), GraphSAGE(8), recompose="all"),
-            "the backbone is OtherMLP, not an MLP of two hidden layers with batch_norm=True and "
-            "pool='sum'",
+            lambda: FATE(4, OwnSums(8, 1), GraphSAGE(8)),
+            "the backbone OwnSums goes over edges itself",
         ),
         (
-            lambda: FATE(4, MLP(8, 2, batch_norm=True), GraphSAGE(8), recompose="all"),
-            "the backbone has 2 outputs, not 1",
-        ),
-        (
-            lambda: FATE(4, MLP(40, 1, batch_norm=True), GraphSAGE(40), recompose="all"),
-            "widths 40 and 8 are not at most 28 and 512",
-        ),
-        (
-            lambda: FATE(4, MLP(8, 1, batch_norm=True), GCN(8), recompose="all"),
-            "the extrapolator is GCN, not a GraphSAGE of 2 layers",
-        ),
-        (
-            lambda: FATE(4, MLP(8, 1, batch_norm=True), GraphSAGE(8)),
-            "recompose='masked', not 'all'",
+            lambda: FATE(4, normed(), OtherSAGE(8)),
+            "the extrapolator OtherSAGE may go over edges itself",
         ),
     ],
 )
@@ -88,17 +88,59 @@ def test_what_does_not_fit_is_named(model, reason, monkeypatch):
     assert engines.fused_obstacle(model(), "cuda") == reason
 
 
+NOT_DEEP = "without an MLP of two hidden layers with batch_norm=True and pool='sum'"
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda: FATE(4, MLP(8, 1), GraphSAGE(8), recompose="all"), f"MLP, {NOT_DEEP}"),
+        (
+            lambda: FATE(4, OtherMLP(8, 1, batch_norm=True), GraphSAGE(8), recompose="all"),
+            f"OtherMLP, {NOT_DEEP}",
+        ),
+        (lambda: FATE(4, normed(40), GraphSAGE(40), recompose="all"), "widths 40 and 8 are not"),
+        (lambda: FATE(4, normed(), GCN(8), recompose="all"), "not a GraphSAGE of 2 layers"),
+        (
+            lambda: FATE(4, normed(), GraphSAGE(8, prior_rows=1.0), recompose="all"),
+            "the GraphSAGE has prior_rows",
+        ),
+        (lambda: FATE(4, DeepFM(8), GraphSAGE(8), recompose="all"), "is DeepFM, not MLP"),
+        (lambda: FATE(4, normed(), GraphSAGE(8)), "recompose='masked', not 'all'"),
+    ],
+)
+def test_auto_takes_plain_torch_where_nobody_has_measured(model, reason, monkeypatch):
+    pretend_a_gpu(monkeypatch)
+    assert reason in engines.why_unmeasured(model())
+    assert engines.fused_obstacle(model(), "cuda") is None
+    assert not engines.takes_fused("auto", model(), "cuda")
+    assert engines.takes_fused("fused", model(), "cuda")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"masking": "n_fold"}, "masking='n_fold' hides features, not fields"),
+        ({"adam": "lazy"}, "adam='lazy' is not dense Adam"),
+        ({"async_updates": False}, "async_updates=False"),
+        ({"reading": "columns"}, "reading='columns' takes edges out"),
+        ({"drop_edge_directed": True}, "drop_edge_directed drops edges anew on the way back"),
+    ],
+)
+def test_auto_takes_plain_torch_for_settings_that_nobody_has_measured(change, reason, monkeypatch):
+    pretend_a_gpu(monkeypatch)
+    settings = replace(BASE, **change)
+    assert engines.why_unmeasured(make(), settings) == reason
+    assert engines.fused_obstacle(make(), "cuda", settings) is None
+    assert not engines.takes_fused("auto", make(), "cuda", settings)
+    assert engines.takes_fused("auto", make(), "cuda", BASE)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({}, "device=cpu is no GPU"),
-        ({"masking": "n_fold"}, "masking='n_fold' hides features, not fields"),
-        ({"reading": "columns"}, "reading='columns' takes edges out"),
-        ({"adam": "lazy"}, "adam='lazy' is not dense Adam"),
-        (
-            {"cell_dropout": 0.1},
-            "it knows no cell_dropout, no drop_edge_directed and no joint updates",
-        ),
+        ({"cell_dropout": 0.1}, "cell_dropout gives edges values"),
     ],
 )
 def test_fused_refuses_what_does_not_fit(change, reason, monkeypatch):
@@ -112,6 +154,25 @@ def test_fused_refuses_what_does_not_fit(change, reason, monkeypatch):
         f"engine='fused' does not fit: {reason}. Choose engine='auto', which takes plain torch "
         "then."
     )
+
+
+def test_every_part_says_where_it_runs():
+    both = Parts.of(make())
+    assert both.is_chain(make()) and both == (None, None)
+    assert both.told().endswith("network in kernels; extrapolator in kernels")
+    model = FATE(4, DCN(8, hidden=(6,)), GCN(8))
+    assert Parts.of(model).told() == (
+        "sort, sums over edges and Adam on W in kernels; network in plain torch (the backbone is "
+        f"DCN, {NOT_DEEP}); extrapolator in plain torch (the extrapolator is not a GraphSAGE of 2 "
+        "layers)"
+    )
+    few, many = (DCN(8, hidden=(6, 5), pool="field_linear", n_fields=n) for n in (3, 4))
+    assert Parts.of(FATE(4, few, GraphSAGE(8))).network is None
+    assert "widths 32 and 6" in Parts.of(FATE(4, many, GraphSAGE(8))).network
+    of_deepfm = FATE(4, DeepFM(8, hidden=(6, 5)), GraphSAGE(8), recompose="all")
+    assert Parts.of(of_deepfm) == (None, None) and not Parts.of(of_deepfm).is_chain(of_deepfm)
+    wide = FATE(4, DeepFM(28, hidden=(6, 5)), GraphSAGE(28), recompose="all")
+    assert Parts.of(wide).extrapolator == "W has 29 columns, not at most 28"
 
 
 def test_the_seeds_of_a_mini_batch_are_its_own():

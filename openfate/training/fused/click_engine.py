@@ -1,4 +1,7 @@
-"""The fused engine: Algorithm 1 for the paper's click model in Triton kernels and CUDA graphs.
+"""The fused engine: Algorithm 1 on mini-batches of clicks in Triton kernels and CUDA graphs.
+
+A step of the paper's click model is kernels from end to end; one of another model has some parts in
+plain torch (`openfate.training.parts`, `composed`), between the same kernels.
 
 A step reads W and the moments of its Adam where they are, and writes them, the network's weights
 and BatchNorm's running statistics back: nothing is copied out.  No kernel uses atomics, and random
@@ -12,7 +15,9 @@ is done once as it stands, which also compiles it, and replayed from a recording
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -20,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from openfate.models import FATE, MLP, GraphSAGE
+from openfate.models import FATE
 from openfate.training.batches import (
     Array,
     Batches,
@@ -33,9 +38,11 @@ from openfate.training.checkpoint import Checkpoint
 from openfate.training.engine import Device, Engine, Seeds, check_observed
 from openfate.training.fused import mlp, sage
 from openfate.training.fused.adam import DenseAdam
+from openfate.training.fused.composed import Composed, Live, Seen
 from openfate.training.fused.sums import BatchGraph, Keep, sum_at_features, sum_at_rows
 from openfate.training.masking import draw_masks
 from openfate.training.optim import RowAdam
+from openfate.training.parts import Parts, deep_network, may_be_recorded
 from openfate.training.prediction import Predictions, Predictor
 from openfate.training.settings import Settings
 
@@ -43,27 +50,39 @@ N_ROOMS = 2  # rooms that are kept: of full batches, and of the last one of an e
 N_SEEDS = 3  # of a step: DropEdge, and Dropout in two layers
 
 
+_log = logging.getLogger(__name__)
+
+
 class FusedEngine(Engine):
-    """What `fused_obstacle` lets pass.  Adam on W is dense: the numbers of "exact"."""
+    """What `fused_obstacle` lets pass.  Adam on W is dense, the numbers of "exact", or "lazy".
+
+    `parts` tells what has kernels, and why the rest is plain torch; so does the log, once.
+    """
 
     theta: torch.optim.Adam
-    omega: torch.optim.Adam
     table: RowAdam
 
     def __init__(self, model: FATE, settings: Settings, device: Device) -> None:
         super().__init__(model, settings, device)
+        self.parts, g = Parts.of(model, settings), model.extrapolator
+        _log.info("engine 'fused': %s", self.parts.told())
         # WHY: torch's own, whose count of steps is on the device, where a recording reads it.
-        self.theta = torch.optim.Adam(model.backbone.parameters(), settings.lr, fused=True)
+        adam: dict[str, Any] = {"betas": (0.9, settings.beta2), "fused": True}
+        self.theta = torch.optim.Adam(model.backbone.parameters(), settings.lr, **adam)
         self.theta.param_groups[0]["capturable"] = model.W.is_cuda
-        omega = _extrapolator(model).parameters()
-        self.omega = torch.optim.Adam(omega, settings.lr_extrapolator, fused=True)
-        for p in (*model.backbone.parameters(), *_extrapolator(model).parameters()):
+        self.of_omega = [] if g is None else list(g.parameters())
+        if self.of_omega:
+            self.omega = torch.optim.Adam(self.of_omega, settings.lr_extrapolator, **adam)
+        for p in (*model.backbone.parameters(), *self.of_omega):
             p.grad = torch.zeros_like(p)
         self.adam = DenseAdam(self.table)
-        self.live = _Live(model)
-        self.weights_gradients = sage.Sage.gradients_of(_extrapolator(model))
+        self.live = Live(model, self.parts)
+        self.composed = Composed(model, self.live)
+        self.by_feature = settings.masking == "n_fold"
         self.total = torch.zeros(1, dtype=torch.float64, device=model.W.device)
-        self.rooms = _Rooms(self._fill, self._step)
+        step = self._step if self.parts.is_chain(model) else self._composed_step
+        records = may_be_recorded(model.backbone)
+        self.rooms = _Rooms(self._fill, step, by_feature=self.by_feature, records=records)
         self.n_unnoted = 0  # steps that the table has not been told of
 
     def prepare(self, ids: Array, y: Array) -> IdBatch:
@@ -73,20 +92,28 @@ class FusedEngine(Engine):
     def learn(self, batch: IdBatch, seeds: Seeds | None = None) -> float:
         """Step phi and W at every mask, omega once; the mean loss of the masks."""
         assert seeds is not None
+        if self.live.net is None:
+            torch.manual_seed(seeds.dropout)
+            if not self.model.training:
+                self.model.train()
         room = self.rooms.enter(batch)
         self.mask_rng.manual_seed(seeds.masks)
-        draws = _draws(draw_masks(self.settings, batch.ids.size(1), self.mask_rng), seeds)
-        draws = draws.pin_memory() if batch.ids.is_cuda else draws
-        draws = draws.to(batch.ids.device, non_blocking=True)
+        if not self.by_feature:
+            draws = self._draw(batch.ids.size(1), seeds)
         room = self.rooms.check(room, batch)  # the host waits here
         check_observed(room.highest, len(self.model.W))
+        if self.by_feature:
+            draws = self._draw(room.n_touched, seeds)
         for draw in draws:
-            room.draw.copy_(draw)
+            room.draw[: len(draw)].copy_(draw)
             room.second()
-        self.omega.step()
-        self.omega.zero_grad(set_to_none=False)
-        for norm in cast("MLP", self.model.backbone).norms:
-            cast("Tensor", norm.num_batches_tracked).add_(len(draws))
+            if not self.settings.async_updates:
+                self._end_outer()
+        if self.settings.async_updates:
+            self._end_outer()
+        if self.live.net is not None:
+            for norm in cast("Any", deep_network(self.model.backbone)).norms:
+                cast("Tensor", norm.num_batches_tracked).add_(len(draws))
         self.n_unnoted += len(draws)
         loss = float(self.total) / len(draws)
         self.rooms.leave(room)
@@ -112,6 +139,17 @@ class FusedEngine(Engine):
         self.table.settle(moments=True)
         self.adam.t.fill_(self.table.t)
 
+    def _draw(self, n_masked: int, seeds: Seeds) -> Tensor:
+        """What the steps of a mini-batch draw, on the device soon: see `_draws`."""
+        draws = _draws(draw_masks(self.settings, n_masked, self.mask_rng), seeds)
+        draws = draws.pin_memory() if self.model.W.is_cuda else draws
+        return draws.to(self.model.W.device, non_blocking=True)
+
+    def _end_outer(self) -> None:
+        if self.of_omega:
+            self.omega.step()
+            cast("torch.optim.Adam", self.omega).zero_grad(set_to_none=False)
+
     # ---- on the device ---------------------------------------------------------------------
 
     def _fill(self, room: _Room) -> None:
@@ -120,19 +158,36 @@ class FusedEngine(Engine):
         self.total.zero_()
 
     def _step(self, room: _Room) -> None:
+        """Kernels from end to end."""
         own, s, batch = self.live, self.settings, room.batch
-        keep = Keep(s.drop_edge, room.seeds[:1], fields=room.kept)
-        F0, kept = sage.gather(own.W, batch, room.kept)
+        assert own.net is not None and own.weights is not None and own.gradients is not None
+        keep = Keep(s.drop_edge, room.seeds[:1], fields=None if self.by_feature else room.kept)
+        F0, kept = sage.gather(own.W, batch, room.kept, self.by_feature)
         F2, states = sage.forward(own.weights, batch, F0, keep, own.normalize)
         z, _ = sum_at_rows(batch, F2)
-        dz = mlp.loss_and_gradients(
+        dz, _ = mlp.loss_and_gradients(
             own.net, z, room.y, room.seeds[1:], self.total, s.mixed_precision
         )
         dF2, _ = sum_at_features(batch, dz)
-        gradients = self.weights_gradients
         tables = sage.backward(
-            own.weights, gradients, batch, states, dF2, kept, keep, own.normalize
+            own.weights, own.gradients, batch, states, dF2, kept, keep, own.normalize
         )
+        self.adam.step(*tables)
+        self.theta.step()
+
+    def _composed_step(self, room: _Room) -> None:
+        """Some parts in plain torch."""
+        s, batch, own = self.settings, room.batch, None
+        F0, may_use = sage.gather(self.live.W, batch, room.kept, self.by_feature)
+        if self.model.backbone.reads_own:
+            everything = torch.ones(batch.n_fields, dtype=torch.bool, device=F0.device)
+            own, _ = sage.gather(self.live.W, batch, everything)
+        there = may_use if s.columns_only else None
+        keep = Keep(s.drop_edge, room.seeds[:1], features=there)
+        # WHY the inverse: a seed of its own, without another number to draw.
+        other = replace(keep, seed=~room.seeds[:1]) if s.drop_edge_directed else keep
+        seen = Seen(batch, F0, may_use, own, keep, other, Keep(features=there))
+        tables = self.composed.learn(seen, room.y, room.seeds[1:], self.total, s.mixed_precision)
         self.adam.step(*tables)
         self.theta.step()
 
@@ -142,7 +197,12 @@ class FusedPredictor(Predictor):
 
     def __init__(self, model: FATE, device: Device, drop_new: bool) -> None:
         super().__init__(model, device, drop_new)
-        self.live, self.rooms = _Live(model), _Rooms(self._forward)
+        parts = Parts.of(model)
+        self.live = Live(model, parts)
+        self.composed = Composed(model, self.live)
+        records = may_be_recorded(model.backbone)
+        forward = self._forward if parts.is_chain(model) else self._composed_forward
+        self.rooms = _Rooms(forward, records=records)
 
     def logits(self, batches: Batches, n_ahead: int) -> Predictions:
         """Logits (B,) and labels (B,) of each mini-batch."""
@@ -178,11 +238,17 @@ class FusedPredictor(Predictor):
 
     def _forward(self, room: _Room) -> None:
         own = self.live
+        assert own.net is not None and own.weights is not None
         room.fill(len(own.W) if self.drop_new else None)
-        everything = torch.ones_like(room.kept)
-        F0, _ = sage.gather(own.W, room.batch, everything)
+        F0, _ = sage.gather(own.W, room.batch, torch.ones_like(room.kept))
         F2, _ = sage.forward(own.weights, room.batch, F0, Keep(), own.normalize)
         room.logits.copy_(mlp.logits(own.net, sum_at_rows(room.batch, F2)[0]))
+
+    def _composed_forward(self, room: _Room) -> None:
+        room.fill(len(self.live.W) if self.drop_new else None)
+        F0, observed = sage.gather(self.live.W, room.batch, torch.ones_like(room.kept))
+        own = F0 if self.model.backbone.reads_own else None
+        room.logits.copy_(self.composed.logits(Seen(room.batch, F0, observed, own)))
 
 
 class _UnderWay(NamedTuple):
@@ -194,21 +260,11 @@ class _UnderWay(NamedTuple):
     done: Any
 
 
-class _Live:
-    """The live tensors of a model."""
-
-    def __init__(self, model: FATE) -> None:
-        g = _extrapolator(model)
-        self.W, self.net = model.W.detach(), mlp.Network.of(cast("MLP", model.backbone))
-        self.weights, self.normalize = sage.Sage.of(g), g.normalize
-
-
-def _extrapolator(model: FATE) -> GraphSAGE:
-    return cast("GraphSAGE", model.extrapolator)
-
-
 def _draws(kept: Tensor, seeds: Seeds) -> Tensor:
-    """(S, 8 N_SEEDS + d) bytes on the host: seeds, then which fields (S, d) each step keeps."""
+    """(S, 8 N_SEEDS + n) bytes on the host: seeds, then what (S, n) each step keeps.
+
+    n fields, or features of the mini-batch.
+    """
     sequence = np.random.SeedSequence([seeds.dropout, seeds.edges])
     numbers = sequence.generate_state(len(kept) * N_SEEDS, np.uint64).view(np.uint8)
     drawn = torch.from_numpy(numbers).view(len(kept), -1)
@@ -227,18 +283,21 @@ def _to_host(tensor: Tensor) -> Tensor:
 class _Room:
     """Tensors that stay where they are, for batches of one shape."""
 
-    def __init__(self, shape: torch.Size, size: tuple[int, ...], at: torch.device) -> None:
+    def __init__(
+        self, shape: torch.Size, size: tuple[int, ...], at: torch.device, by_feature: bool
+    ) -> None:
         n_rows, n_fields = shape
         self.batch = BatchGraph.room(n_rows, n_fields, (size[0], size[1], size[2]), at)
         self.ids = torch.empty(shape, dtype=torch.int32, device=at)
         self.y, self.logits = torch.empty(n_rows, device=at), torch.empty(n_rows, device=at)
-        self.draw = torch.zeros(8 * N_SEEDS + n_fields, dtype=torch.uint8, device=at)
+        n_masked = size[0] if by_feature else n_fields
+        self.draw = torch.zeros(8 * N_SEEDS + n_masked, dtype=torch.uint8, device=at)
         self.seeds = self.draw[: 8 * N_SEEDS].view(torch.int64)
-        self.kept = self.draw[8 * N_SEEDS :].view(torch.bool)  # (d,)
+        self.kept = self.draw[8 * N_SEEDS :].view(torch.bool)  # (d,), or (U,) by feature
         # Size that the batch needs (3), negative ids, highest id, labels that are neither 0 nor 1.
         self.facts = torch.zeros(6, dtype=torch.int64, device=at)
         self.first = self.second = _Task(lambda: None)
-        self.n_uses, self.highest = 0, -1
+        self.n_uses, self.highest, self.n_touched = 0, -1, 0
 
     def fill(self, n_observed: int | None = None) -> None:
         """Make the graph of `ids`, only of those below `n_observed` if given; note the facts."""
@@ -256,6 +315,7 @@ class _Room:
     def check_facts(self, facts: list[int], rows: IdBatch) -> bool:
         """Whether the batch had room; refuse it where something is wrong with it."""
         *needed, negative, self.highest, wrong = facts
+        self.n_touched = needed[0]
         if negative:
             check_ids(int(rows.ids.min()))
         if wrong:
@@ -266,13 +326,20 @@ class _Room:
 class _Rooms:
     """Rooms by the shape of a batch, and what is done in them.
 
-    `first` is done when a batch enters, `second` as often as the caller likes.
+    `first` is done when a batch enters, `second` as often as the caller likes; the last of them is
+    only recorded where it `records`.
     """
 
     def __init__(
-        self, first: Callable[[_Room], None], second: Callable[[_Room], None] | None = None
+        self,
+        first: Callable[[_Room], None],
+        second: Callable[[_Room], None] | None = None,
+        *,
+        by_feature: bool = False,
+        records: bool = True,
     ) -> None:
         self.first, self.second = first, second
+        self.by_feature, self.records = by_feature, records
         self.rooms: dict[torch.Size, _Room] = {}
         self.pool: Any = None  # memory of all recordings: no two of them run at once
         self.n_made = 0
@@ -308,8 +375,9 @@ class _Rooms:
             return
         if self.pool is None:
             self.pool = torch.cuda.graph_pool_handle()
-        room.first.record(self.pool)
-        if self.second is not None:
+        if self.records or self.second is not None:
+            room.first.record(self.pool)
+        if self.records and self.second is not None:
             room.second.record(self.pool)
 
     def close(self) -> None:
@@ -321,7 +389,7 @@ class _Rooms:
     def _make(self, rows: IdBatch, slack: float) -> _Room:
         size = BatchGraph.from_ids(rows.ids).size
         more = tuple(_round_up(int(n * slack)) for n in size)
-        room = _Room(rows.ids.shape, more, rows.ids.device)
+        room = _Room(rows.ids.shape, more, rows.ids.device, self.by_feature)
         first, second = self.first, self.second
         room.first = _Task(lambda: first(room))
         if second is not None:

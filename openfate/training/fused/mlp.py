@@ -94,9 +94,15 @@ class Network:
 
 
 def loss_and_gradients(
-    net: Network, z: Tensor, y: Tensor, seeds: Tensor, total: Tensor, half: bool = False
-) -> Tensor:
-    """Add the mean log-loss to `total`, write the weights' gradients and return that of z.
+    net: Network,
+    z: Tensor,
+    y: Tensor,
+    seeds: Tensor,
+    total: Tensor,
+    half: bool = False,
+    beside: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Add the mean log-loss to `total`, write the weights' gradients and return those of rows.
 
     Running means and variances move on, as BatchNorm's do.
 
@@ -112,10 +118,12 @@ def loss_and_gradients(
         (1,) float64.
     half
         Store and multiply the (B, h) matrices in bfloat16.
+    beside
+        (B,) added to the logits.
 
     Returns
     -------
-    (B, P)
+    (B, P) of z, (B,) of the logits and so of what is beside them
     """
     w, d, B, P = net.weights, cast("Weights", net.gradients), len(z), z.size(1)
     h1, h2, K = len(w.W1), len(w.W2), _augmented(P)
@@ -143,9 +151,9 @@ def loss_and_gradients(
     slopes, losses, sums = z.new_empty(B), z.new_empty(B), z.new_empty(SHARDS, 2)
     last_rows, last_warps = LAST_LAYER
     forward.last_layer[(triton.cdiv(B, last_rows),)](
-        out, A2, c2, w.w3, w.b3, y, slopes, losses, seeds, *drop.values, B,
+        out, A2, c2, w.w3, w.b3, y, beside, slopes, losses, seeds, *drop.values, B,
         h=h2, BLOCK=last_rows, COLS=triton.next_power_of_2(h2), DROP=drop.on,
-        num_warps=last_warps,
+        BESIDE=beside is not None, num_warps=last_warps,
     )  # fmt: skip
     backward.last_sums[(SHARDS, triton.cdiv(h2, cols))](
         out, A2, c2, slopes, losses, parts, sums, seeds, *drop.values, B,
@@ -166,7 +174,7 @@ def loss_and_gradients(
         torch.mm(dy.T, x1, out=d.W2)
     # WHY turned twice: cuBLAS takes 0.15 ms this way round, 0.21 the other.
     dx1 = dy @ w.W2.T.contiguous().to(dtype).T
-    return first.backward(net, z, x1, dx1, drop)
+    return first.backward(net, z, x1, dx1, drop), slopes
 
 
 def logits(net: Network, z: Tensor) -> Tensor:

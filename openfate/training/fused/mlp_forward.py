@@ -171,8 +171,9 @@ def fold_second(  # type: ignore[no-untyped-def]
 
 @jit
 def last_layer(  # type: ignore[no-untyped-def]
-    y, A2, c2, w3, b3, labels, slopes, losses, seed, threshold, scale, n_rows,
+    y, A2, c2, w3, b3, labels, beside, slopes, losses, seed, threshold, scale, n_rows,
     h: tl.constexpr, BLOCK: tl.constexpr, COLS: tl.constexpr, DROP: tl.constexpr,
+    BESIDE: tl.constexpr,
 ):  # fmt: skip
     """Log-loss of BLOCK rows, and the slope of the mean one at each row's logit."""
     i, c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, COLS)
@@ -186,6 +187,8 @@ def last_layer(  # type: ignore[no-untyped-def]
         a = tl.where(drop(i, c, seed + 1, threshold, h), a * scale, 0.0)
     weight = tl.load(w3 + c, mask=c < h, other=0.0)
     logit = tl.sum(a * weight[None, :], 1) + tl.load(b3)
+    if BESIDE:
+        logit += tl.load(beside + i, mask=i < n_rows, other=0.0)
     decay = tl.exp(-tl.abs(logit))
     p = tl.where(logit >= 0, 1.0, decay) / (1.0 + decay)
     loss = tl.maximum(logit, 0.0) - logit * target + tl.log(1.0 + decay)

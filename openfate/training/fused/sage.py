@@ -86,15 +86,17 @@ def padded(width: int) -> int:
     return (width + 3) // 4 * 4
 
 
-def gather(W: Tensor, batch: BatchGraph, kept_fields: Tensor) -> tuple[Tensor, Tensor]:
+def gather(
+    W: Tensor, batch: BatchGraph, kept: Tensor, by_feature: bool = False
+) -> tuple[Tensor, Tensor]:
     """W's rows of the batch's features, and which they are.
 
     Parameters
     ----------
     W
         (D, H); features of an id from D on are new.
-    kept_fields
-        (d,) bool.
+    kept
+        (d,) bool of the fields; (U,) of the features where masks go `by_feature`.
 
     Returns
     -------
@@ -106,12 +108,13 @@ def gather(W: Tensor, batch: BatchGraph, kept_fields: Tensor) -> tuple[Tensor, T
     n_features, H = batch.n_features, W.size(1)
     P = padded(H)
     F0 = torch.empty(n_features, P, device=W.device)
-    kept = torch.empty(n_features, dtype=torch.bool, device=W.device)
+    found = torch.empty(n_features, dtype=torch.bool, device=W.device)
     gather_kernel[(triton.cdiv(n_features, 64),)](
-        W, batch.features, batch.ptr, batch.edge, kept_fields, F0, kept, n_features, len(W),
+        W, batch.features, batch.ptr, batch.edge, kept, F0, found, n_features, len(W),
         N_FIELDS=batch.n_fields, H=H, P=P, C=triton.next_power_of_2(P), BLOCK=64,
+        BY_FEATURE=by_feature,
     )  # fmt: skip
-    return F0, kept
+    return F0, found
 
 
 def forward(

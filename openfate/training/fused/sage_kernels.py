@@ -7,17 +7,21 @@ from openfate.training.fused.kernels import jit, keys, random_bits, tl
 
 @jit
 def gather_kernel(  # type: ignore[no-untyped-def]
-    W, features, ptr, edge, kept_fields, F0, kept, n_features, n_observed,
+    W, features, ptr, edge, may_use, F0, kept, n_features, n_observed,
     N_FIELDS: tl.constexpr, H: tl.constexpr, P: tl.constexpr, C: tl.constexpr, BLOCK: tl.constexpr,
+    BY_FEATURE: tl.constexpr,
 ):  # fmt: skip
     u = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     c = tl.arange(0, C)
     there = u < n_features
     id_ = tl.load(features + u, mask=there, other=-1)  # -1: room without a feature
     real = (id_ >= 0) & (id_ < n_observed)
-    first = tl.load(ptr + u, mask=real, other=0)
-    field = tl.load(edge + first, mask=real, other=0) % N_FIELDS
-    keep = tl.load(kept_fields + field, mask=real, other=0).to(tl.int1)
+    if BY_FEATURE:
+        keep = tl.load(may_use + u, mask=real, other=0).to(tl.int1)
+    else:
+        first = tl.load(ptr + u, mask=real, other=0)
+        field = tl.load(edge + first, mask=real, other=0) % N_FIELDS
+        keep = tl.load(may_use + field, mask=real, other=0).to(tl.int1)
     tl.store(kept + u, keep, mask=there)
     at = id_.to(tl.int64)[:, None] * H + c[None, :]
     w = tl.load(W + at, mask=keep[:, None] & (c < H)[None, :], other=0.0)

@@ -113,6 +113,13 @@ class BatchGraph:
         self._list_chunks(upto)
         return torch.stack([order[2][-1].long(), upto[-1] & 0xFFFFFFFF, upto[-1] >> 32])
 
+    def cells(self) -> BatchGraph:
+        """The same edges as B d rows of one field each: a sum at a cell is its feature's state.
+
+        An edge keeps its name, which is now its row.
+        """
+        return replace(self, n_rows=self.n_rows * self.n_fields, local=self.local.T.reshape(1, -1))
+
     @property
     def size(self) -> tuple[int, int, int]:
         """U, chunks and split features: with (B, d) it fixes the shapes of all tensors."""

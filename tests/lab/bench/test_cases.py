@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -35,6 +35,16 @@ def test_click_cases_have_the_paper_s_shape():
         case = CASES[name]
         assert (case.n_rows, case.n_fields, case.n_features) == (n_rows, 39, 2_650_000)
         assert (case.n_draws, case.n_kept, case.hidden) == (5, 24, (400, 400))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("ctr-gpu-100k-")])
+def test_cases_beside_the_papers_have_plain_torch_beside_them(name):
+    case = replace(CASES[name].tiny(), device="cpu")
+    assert CASES[name].device == "cuda" and not case.is_papers
+    assert case.model().backbone.name == case.backbone
+    for engine in (None, "plain"):
+        assert len(case.ours("train", engine=engine)(2)) == 2
+    assert len(case.ours("infer")(2)) == 2
 
 
 def test_half_of_the_features_of_later_rows_are_new():

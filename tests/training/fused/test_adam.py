@@ -40,6 +40,32 @@ def test_steps_are_those_of_torch(width):
 
 
 @needs_kernels
+def test_lazy_steps_are_those_of_the_plain_engines_table():
+    """A row that is touched moves on without a gradient; others stand still."""
+    from openfate.training.fused.adam import DenseAdam
+
+    torch.manual_seed(0)
+    W = torch.randn(50, 3, device=DEVICE)
+    plain, exact = (RowAdam(w, 1e-2, mode="lazy") for w in (W.clone(), W.double()))
+    table = RowAdam(W.clone(), 1e-2, mode="lazy")
+    fused = DenseAdam(table)
+    room = torch.full((20,), -1, dtype=torch.int32, device=DEVICE)
+    for _ in range(6):
+        ids = torch.randperm(50, device=DEVICE)[:15].sort().values
+        room[:15] = ids.int()
+        fused.set_batch(room)
+        gradient = torch.randn(20, 4, device=DEVICE)
+        gradient[::2] = 0
+        for one in (plain, exact):
+            one.touch(ids)
+            one.step(gradient[:15, :3].to(one.table.dtype))
+            one.release()
+        fused.step(gradient)
+    for name in ("table", "m", "v"):
+        as_good_as_plain(getattr(table, name), getattr(plain, name), getattr(exact, name))
+
+
+@needs_kernels
 def test_rows_that_torch_stepped_are_up_to_date():
     from openfate.training.fused.adam import DenseAdam
 

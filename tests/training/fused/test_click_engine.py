@@ -9,13 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fused import DEVICE, INTERPRETED, first_gradients, needs_gpu, needs_kernels
+from fused import DEVICE, first_gradients, interpret_kernels, needs_gpu, needs_kernels
 from torch import Tensor
 
 from openfate.errors import InputError
 from openfate.models import FATE, MLP, GraphSAGE
 from openfate.training import Settings, array_batches, predict_batches, train
-from openfate.training import engine as engines
 
 N_FIELDS, SIZE, H = 4, 6, 3
 D = N_FIELDS * SIZE
@@ -26,15 +25,7 @@ FUSED, PLAIN = replace(BASE, engine="fused"), replace(BASE, engine="plain")
 @pytest.fixture(autouse=True)
 def kernels_here(monkeypatch):
     """The fused engine on a CPU, where the kernels are interpreted."""
-    if INTERPRETED:
-        from openfate.training.fused import mlp
-
-        monkeypatch.setattr(mlp, "SHARDS", 2)
-        monkeypatch.setattr(mlp, "FIRST_BACKWARD_PRECISE", (16, 8, 2))
-        at = engines._device_obstacle
-        monkeypatch.setattr(
-            engines, "_device_obstacle", lambda m, d: None if str(d) == "cpu" else at(m, d)
-        )
+    interpret_kernels(monkeypatch)
 
 
 def rows(seed: int, n: int = 24, n_fields: int = N_FIELDS) -> tuple[np.ndarray, np.ndarray]:

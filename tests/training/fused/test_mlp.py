@@ -52,22 +52,29 @@ def some_sums(n_rows: int, width: int) -> Tensor:
     return F.pad(z, (0, -width % 4)).to(DEVICE)
 
 
-def module_run(net: MLP, z: Tensor, y: Tensor, seeds: Tensor) -> dict[str, Tensor]:
+def module_run(
+    net: MLP, z: Tensor, y: Tensor, seeds: Tensor, beside: Tensor | None = None
+) -> dict[str, Tensor]:
     """Loss, gradients and running statistics of the module's layers, with the kernels' Dropout."""
     net, p = copy.deepcopy(net).to(z.dtype).train(), net.dropout
     z = z[:, : net.width].clone().requires_grad_()
+    logit = z.new_zeros(len(z)) if beside is None else beside.to(z.dtype)
+    logit.requires_grad_()
     h = z
     for layer, norm, seed in zip(net.layers, net.norms, seeds.split(1), strict=False):
         h = norm(layer(h)).relu()
         h = h * kept_elements(*h.shape, p, seed).to(h.dtype) / (1 - p)
-    loss = F.binary_cross_entropy_with_logits(net.layers[2](h)[:, 0], y.to(h.dtype))
+    loss = F.binary_cross_entropy_with_logits(net.layers[2](h)[:, 0] + logit, y.to(h.dtype))
     names, parameters = zip(*net.named_parameters(), strict=True)
-    grads = torch.autograd.grad(loss, [z, *parameters])
+    grads = torch.autograd.grad(loss, [z, logit, *parameters])
     state = {name: b.detach() for name, b in net.named_buffers() if b.is_floating_point()}
-    return {"loss": loss.detach(), **state, **dict(zip(["z", *names], grads, strict=True))}
+    found = zip(["z", "logits", *names], grads, strict=True)
+    return {"loss": loss.detach(), **state, **dict(found)}
 
 
-def fused_run(net: MLP, z: Tensor, y: Tensor, seeds: Tensor, half: bool) -> dict[str, Tensor]:
+def fused_run(
+    net: MLP, z: Tensor, y: Tensor, seeds: Tensor, half: bool, beside: Tensor | None = None
+) -> dict[str, Tensor]:
     from openfate.training.fused import mlp as fused
 
     net = copy.deepcopy(net)
@@ -76,24 +83,27 @@ def fused_run(net: MLP, z: Tensor, y: Tensor, seeds: Tensor, half: bool) -> dict
         if p.dim() == 1:
             p.grad.zero_()  # biases before BatchNorm stay so
     total = torch.zeros(1, dtype=torch.float64, device=DEVICE)
-    dz = fused.loss_and_gradients(fused.Network.of(net), z, y, seeds, total, half)
+    network = fused.Network.of(net)
+    dz, slopes = fused.loss_and_gradients(network, z, y, seeds, total, half, beside)
     assert not dz[:, net.width :].any()
     state = {name: b for name, b in net.named_buffers() if b.is_floating_point()}
     grads = {name: p.grad for name, p in net.named_parameters()}
-    return {"loss": total[0], "z": dz[:, : net.width], **state, **grads}
+    return {"loss": total[0], "z": dz[:, : net.width], "logits": slopes, **state, **grads}
 
 
 @needs_kernels
+@pytest.mark.parametrize("is_beside", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 @pytest.mark.parametrize("case", CASES + (LARGE if ON_GPU else []), ids=str)
-def test_gradients_and_statistics_are_as_good_as_plain_ones(case, dropout):
+def test_gradients_and_statistics_are_as_good_as_plain_ones(case, dropout, is_beside):
     n_rows, width, hidden = case
     net, z = network(width, hidden, dropout), some_sums(n_rows, width)
     y = (torch.arange(n_rows, device=DEVICE) % 3 == 0).float()
     seeds = torch.tensor([99, -12345], device=DEVICE)
-    fast = fused_run(net, z, y, seeds, half=False)
-    plain = module_run(net, z, y, seeds)
-    exact = module_run(net, z.double(), y, seeds)
+    beside = 2 * torch.randn(n_rows, device=DEVICE) if is_beside else None
+    fast = fused_run(net, z, y, seeds, half=False, beside=beside)
+    plain = module_run(net, z, y, seeds, None if beside is None else beside.clone())
+    exact = module_run(net, z.double(), y, seeds, beside)
     assert fast.keys() == plain.keys()
     for name, value in exact.items():
         if name in BEFORE_NORM:

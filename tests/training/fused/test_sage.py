@@ -111,6 +111,19 @@ def test_gradients_add_up():
 
 
 @needs_kernels
+def test_features_may_be_hidden_one_by_one():
+    from openfate.training.fused import sage as fused
+
+    ids = draw(20, 3, 5)
+    batch, W = BatchGraph.from_ids(ids), torch.randn(12, 4, device=DEVICE)  # 12 of 15 observed
+    kept = torch.arange(batch.n_features, device=DEVICE) % 3 > 0
+    F0, found = fused.gather(W, batch, kept, by_feature=True)
+    features = batch.features.long()
+    assert torch.equal(found, kept & (features < 12))
+    assert torch.equal(F0[found], W[features[found]]) and not F0[~found].any()
+
+
+@needs_kernels
 def test_new_features_start_at_zero():
     from openfate.training.fused import sage as fused
 
