@@ -107,7 +107,7 @@ INLINE int keep(const int ordered, const int weighted, const Direction *d, const
     int32_t n = 0;
     for (int64_t e = 0; e < d->n_edges; e++) {
         const int64_t at = ordered ? order[e] : e;
-        if (ordered && ((uint64_t)at >= (uint64_t)d->n_edges || n > n_kept)) return 0;
+        if (n > n_kept || (ordered && (uint64_t)at >= (uint64_t)d->n_edges)) return 0;
         upto[e] = n;
         index[n] = d->index[e];
         if (weighted) value[n] = d->value[e];

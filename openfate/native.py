@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from openfate.errors import InputError
+
 _VERSION = 1  # of what the functions take: the same in native.c
 _PLAIN = (Tensor, Parameter)
 _WIDEST = 32  # of a layer; also in native.c
-_LARGE = (
-    1 << 17
-)  # numbers in a tensor; beyond, several threads of torch are faster than one of ours
+_LARGE = 1 << 17  # numbers in a tensor; beyond, several threads of torch are faster than one here
 
 
 class Direction(ctypes.Structure):
@@ -48,8 +48,8 @@ def _load() -> ctypes.CDLL | None:
         library = ctypes.CDLL(str(Path(__file__).with_name("libnative.so")))
     except OSError:
         return None
-    library.version.restype = c_int64
-    if library.version() != _VERSION:  # compiled from an older source
+    version = getattr(library, "version", None)
+    if version is None or version() != _VERSION:  # compiled from another source
         return None
     n, p = c_int64, c_void_p
     library.segment_sums.argtypes = (Direction, p, p, n)
@@ -64,12 +64,19 @@ LIBRARY = _load()
 
 
 def takes(integers: Iterable[Tensor | None], *floats: Tensor | None) -> bool:
-    """Whether the library is there and made for these: int32 and float32, contiguous on a CPU."""
-    if LIBRARY is None:
+    """Whether the library is there and made for these: int32 and float32, contiguous on a CPU.
+
+    WHY not while a model is traced: what is done here leaves no trace.  WHY not of floats that
+    autograd follows: who asks calls it within a function of autograd, unless a second derivative is
+    wanted, which torch alone can give.
+    """
+    if LIBRARY is None or torch.compiler.is_compiling():
+        return False
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return False
     # WHY a plain loop, and the type: this is asked at every call; and what stands for a tensor
-    # while a model is traced has no memory.
-    is_large = False
+    # while a model is exported has no memory.
+    is_large, is_followed = False, torch.is_grad_enabled()
     for tensors, dtype in ((integers, torch.int32), (floats, torch.float32)):
         for each in tensors:
             if each is None:
@@ -77,6 +84,8 @@ def takes(integers: Iterable[Tensor | None], *floats: Tensor | None) -> bool:
             if each.dtype is not dtype or type(each) not in _PLAIN:
                 return False
             if not each.is_contiguous() or not each.is_cpu:
+                return False
+            if is_followed and each.requires_grad:
                 return False
             is_large |= each.numel() > _LARGE
     return not is_large or torch.get_num_threads() == 1
@@ -124,6 +133,7 @@ def walk(
     assert LIBRARY is not None
     (n_features, width), (feature_ptr, row_ptr) = states.shape, degrees
     n_rows, (here, back) = row_ptr.numel() - 1, directions
+    _check(n_steps >= 1 and (wanted is None or wanted.is_cpu))
     _check(here.n_segments == back.n_table == n_rows)
     _check(back.n_segments == here.n_table == feature_ptr.numel() - 1 == n_features)
     if wanted is not None:
@@ -155,15 +165,16 @@ class Layers(NamedTuple):
     @classmethod
     def of(cls, z: Tensor, parameters: Sequence[Tensor]) -> Layers | None:
         """Of rows (N, n_in); None where the library is not made for them."""
-        sizes = [bias.numel() for bias in parameters[1::2]]
         n_rows, n_in = z.shape
-        if n_in % 8 or max(n_in, *sizes) > _WIDEST or not takes((), z, *parameters):
+        sizes = [n_in, *(bias.numel() for bias in parameters[1::2])]
+        if n_in % 8 or max(sizes) > _WIDEST or not takes((), z, *parameters):
             return None
-        eights, all_sizes = (
-            [-(-size // 8) for size in sizes],
-            (c_int64 * (len(sizes) + 1))(n_in, *sizes),
-        )
-        return cls(n_rows, len(sizes), all_sizes, _addresses(parameters), eights)
+        shapes = zip(sizes[1:], sizes[:-1], strict=True)
+        if any(w.shape != shape for w, shape in zip(parameters[::2], shapes, strict=True)):
+            return None  # torch tells what is wrong
+        eights = [-(-size // 8) for size in sizes[1:]]
+        all_sizes = (c_int64 * len(sizes))(*sizes)
+        return cls(n_rows, len(eights), all_sizes, _addresses(parameters), eights)
 
 
 def layers(net: Layers, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,10 +187,16 @@ def layers(net: Layers, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def layers_back(
-    net: Layers, z: Tensor, kept: Tensor, grad: Tensor, parameters: Sequence[Tensor]
+    z: Tensor, kept: Tensor, grad: Tensor, parameters: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
     """The gradients at the rows of `layers` and at its parameters, from that at what it returns."""
     assert LIBRARY is not None
+    net = Layers.of(z, parameters)  # WHY again: parameters may lie elsewhere by now
+    if net is None or kept.numel() != 8 * net.n_rows * sum(net.eights):
+        raise InputError(
+            "the network changed its type or shape between a prediction and its gradient: "
+            "change it before or after both."
+        )
     at_z, at_parameters = torch.empty_like(z), [torch.empty_like(each) for each in parameters]
     room = z.new_empty(2, net.n_rows, 8 * max(net.eights))
     LIBRARY.layers_back(
@@ -205,4 +222,7 @@ def _address(tensor: Tensor | None) -> int | None:
 
 def _check(fine: int) -> None:
     if not fine:
-        raise IndexError("an edge of the graph leads to a row or feature that is not there.")
+        raise InputError(
+            "an edge of the graph leads to a row or feature that is not there, or its lists do not "
+            "belong together: build it by Bipartite.from_multihot."
+        )

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from reference import bipartite, random_table
 
 from openfate import native
-from openfate.graph import Edges
+from openfate.errors import InputError
+from openfate.graph import Edges, features_to_rows
 from openfate.graph.bipartite import segment_sums
 from openfate.models import MLP
 from openfate.models.walk import walk
@@ -46,7 +47,7 @@ def assert_same(ours, theirs, valued):
             assert torch.equal(one, other)
 
 
-@given(seeds, st.integers(1, 40), st.booleans())
+@given(seeds, st.integers(1, 9).map(lambda eights: 8 * eights) | st.integers(1, 40), st.booleans())
 def test_sums_are_those_of_torch(seed, width, valued):
     graph = random_graph(seed, valued)
     table = torch.randn(graph.n_features, width, generator=torch.Generator().manual_seed(seed))
@@ -113,14 +114,60 @@ def test_layers_are_those_of_torch(seed, n_rows, eights, hidden):
 @pytest.mark.parametrize("wrong", [-1, 5])
 def test_an_edge_that_leads_astray_is_refused(wrong):
     table, ptr = torch.zeros(5, 8), torch.tensor([0, 1], dtype=torch.int32)
-    with pytest.raises(IndexError, match="an edge of the graph leads to a row or feature"):
+    with pytest.raises(InputError, match="an edge of the graph leads to a row or feature"):
         segment_sums(table, torch.tensor([wrong], dtype=torch.int32), ptr)
 
 
 def test_a_walk_of_states_of_other_features_is_refused():
     graph = random_graph(3, valued=False)
-    with pytest.raises(IndexError, match="leads to a row or feature that is not there"):
+    with pytest.raises(InputError, match="leads to a row or feature that is not there"):
         walk(torch.zeros(graph.n_features + 1, 8), Edges.of(graph), 2, constant=True)
+
+
+@pytest.mark.parametrize("hidden", [[16], [], [40]])
+def test_rows_of_another_width_are_refused_as_torch_does(hidden):
+    net, rows = MLP(16, 1, hidden).train(), torch.randn(50, 32, requires_grad=True)
+    for predict in (net, lambda z: in_torch(net, z)):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            predict(rows)
+
+
+def test_a_network_that_changed_before_its_gradient_is_refused():
+    net = MLP(8, 1, [16]).train()
+    loss = net(torch.randn(50, 8, requires_grad=True)).sum()
+    net.double()
+    with pytest.raises(InputError, match="changed its type or shape between"):
+        loss.backward()
+
+
+def test_second_derivatives_are_those_of_torch():
+    graph = random_graph(3, valued=False)
+    states, edges = torch.randn(graph.n_features, 8), Edges.of(graph)
+
+    def second(work):
+        start = states.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(work(start).pow(3).sum(), start, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), start)[0]
+
+    for work in (lambda F: walk(F, edges, 3, False)[0], lambda F: features_to_rows(graph, F)):
+        torch.testing.assert_close(second(work), in_torch(second, work), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about tracing
+def test_what_is_traced_is_done_by_torch():
+    graph, net = random_graph(3, valued=False), MLP(8, 2, [16]).train()
+    states, rows, edges = torch.randn(graph.n_features, 8), torch.randn(5, 8), Edges.of(graph)
+    walked = torch.compile(lambda F: walk(F, edges, 3, False)[0], backend="eager")
+    torch.testing.assert_close(walked(states), walk(states, edges, 3, False)[0])
+    traced = torch.jit.trace(lambda F: features_to_rows(graph, F), states)
+    torch.testing.assert_close(traced(states), features_to_rows(graph, states))
+    torch.testing.assert_close(torch.jit.trace(net, rows, check_trace=False)(rows), net(rows))
+
+
+def test_edges_are_kept_one_by_one():
+    graph = random_graph(3, valued=False)
+    with pytest.raises(InputError, match="give one for each edge"):
+        graph.keep_edges(torch.ones(graph.n_edges + 1, dtype=torch.bool))
 
 
 def test_a_library_of_another_source_is_not_used(monkeypatch):

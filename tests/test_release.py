@@ -1,9 +1,13 @@
 """What `make release-check` compares; it builds and installs, too, which takes minutes."""
 
+import os
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
+
+from openfate import native
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "release_check.py"
@@ -44,3 +48,8 @@ def test_versions_agree():
 def test_versions_that_differ_are_named(tmp_path, changes):
     with pytest.raises(SystemExit, match="versions differ"):
         check_versions(copied(tmp_path, **changes))
+
+
+def test_installing_compiles_the_library_where_there_is_a_compiler():
+    compiler = shutil.which(os.environ.get("CC", "cc").split()[0])
+    assert compiler is None or native.LIBRARY is not None, "see what `pip install -e .` tells of it"

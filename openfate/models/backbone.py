@@ -407,9 +407,10 @@ class _WrittenLayers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, net: MLP, *parameters: Tensor) -> Tensor:
         n_layers, p = len(net.layers), net.dropout
-        ctx.native = None if p or net.norms else native.Layers.of(h.T, parameters)
-        if ctx.native is not None:
-            out, natively_kept = native.layers(ctx.native, h.T)
+        thin = None if p or net.norms else native.Layers.of(h.T, parameters)
+        ctx.is_native = thin is not None
+        if thin is not None:
+            out, natively_kept = native.layers(thin, h.T)
             ctx.save_for_backward(h.T, natively_kept, *parameters)
             return out
         kept, scale = list[Tensor](), 1.0
@@ -436,11 +437,9 @@ class _WrittenLayers(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad, kept = grads[0], list(ctx.saved_tensors)
-        if ctx.native is not None:
+        if ctx.is_native:
             z, natively_kept, *parameters = kept
-            at_z, own = native.layers_back(
-                ctx.native, z, natively_kept, grad.contiguous(), parameters
-            )
+            at_z, own = native.layers_back(z, natively_kept, grad.contiguous(), parameters)
             return at_z.T, None, *own
         of_layers, of_norms = list[Tensor](), list[Tensor]()
         h = grad

@@ -178,8 +178,7 @@ class Service:
         served = [what for _, what in answers]
         told = {"kind": "observe", "rows": hidden, "ids": list(ids), "served": served}
         try:
-            if any(answer["unknown"] for answer, _ in answers):
-                await self._ration(request, bank, rows)
+            await self._ration(request, bank, rows)
             ticket = self.live.submit(told)
             if any(name is not None for name in ids):
                 await asyncio.wrap_future(ticket.durable)

@@ -128,7 +128,7 @@ def _obstacles(model: FATE, settings: Settings | None) -> Iterator[str]:
 
 
 def why_unmeasured(model: FATE, settings: Settings | None = None) -> str | None:
-    """Why nobody has measured the fused engine on a model and settings; None: it is the fastest."""
+    """Why nobody has measured the fused engine on a model; None for the paper's click model."""
     return next(_unmeasured(model, settings), None)
 
 

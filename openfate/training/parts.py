@@ -85,6 +85,9 @@ def _of_network(net: Backbone) -> Iterator[str]:
 
 def _of_extrapolator(model: FATE, settings: Settings | None) -> Iterator[str]:
     g, width = model.extrapolator, model.W.size(1)
+    if g is None:
+        yield "there is none"
+        return
     if type(g) is not GraphSAGE or g.n_layers != 2:
         yield "the extrapolator is not a GraphSAGE of 2 layers"
         return

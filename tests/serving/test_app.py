@@ -313,11 +313,11 @@ def test_new_features_are_rationed(serve):
     assert call("POST", "/observe", {"row": ROW})[0] == 200  # nothing new in it
 
 
-def test_predicted_rows_are_rationed_too_and_predicted_all_the_same(serve):
+@pytest.mark.parametrize("graph", ["state", "batch", "auto"])
+def test_predicted_rows_are_rationed_too_and_predicted_all_the_same(serve, graph):
     call = serve(limits=Limits(new_features=3), observe_requests=True)
-    told = [
-        call("POST", "/predict", {"row": {**ROW, "page": f"n{n}"}, "id": n})[1] for n in range(5)
-    ]
+    asked = [{"row": {**ROW, "page": f"n{n}"}, "id": n, "graph": graph} for n in range(5)]
+    told = [call("POST", "/predict", body)[1] for body in asked]
     assert [answer["observed"] for answer in told] == [True] * 3 + [False] * 2
     assert call("POST", "/predict", {"row": ROW, "id": 9})[1]["observed"]  # nothing new in it
     assert call("POST", "/predict", {"rows": [{"tags": "a"}, {"tags": ["b"]}]})[0] == 200
