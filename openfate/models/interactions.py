@@ -10,6 +10,7 @@ so zero for a hidden or new feature, or extrapolated with the rest.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, cast, get_args
 
@@ -25,7 +26,7 @@ Linear = Literal["zero", "extrapolated"]
 _OF_POOLING = ("name", "pool", "n_fields")  # arguments of an MLP that no other network passes on
 
 
-class DeepBackbone(Backbone):
+class DeepBackbone(Backbone, ABC):
     """A feed-forward network, to whose logits terms beside it are added.
 
     A subclass sets `deep` and has `beside`.  WHY apart: an engine may compute the network, which is
@@ -38,9 +39,9 @@ class DeepBackbone(Backbone):
         """What the network reads of the sums of rows: (..., K) -> (..., H)."""
         return z
 
+    @abstractmethod
     def beside(self, z: Tensor) -> list[Tensor]:
         """What is added to its logits: (..., K) -> some of (..., n_outputs)."""
-        raise NotImplementedError
 
     def forward(self, z: Tensor) -> Tensor:
         """Logits of rows from the sums of what `lift` returns."""

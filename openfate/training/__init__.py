@@ -9,13 +9,14 @@ from openfate.training.masking import drop_edges, k_shot, n_fold
 from openfate.training.metrics import StreamingAUC, accuracy, log_loss, probabilities, roc_auc
 from openfate.training.optim import LeanAdam, RowAdam
 from openfate.training.prediction import predict_batches
-from openfate.training.settings import Compat, Settings, check_device
+from openfate.training.settings import Compat, EngineName, Settings, check_device
 
 __all__ = [
     "Batch",
     "Batches",
     "Checkpoint",
     "Compat",
+    "EngineName",
     "History",
     "LeanAdam",
     "Lines",

@@ -4,9 +4,9 @@
 
 `Engine` is torch's autograd, for every model and device; its `learn` reads like the algorithm box
 of the paper.  The fused engine of `openfate.training.fused` does the same in Triton kernels, for
-mini-batches of clicks on a GPU: what has no kernels is left to torch part by part
-(`openfate.training.parts`), and `fused_obstacle` tells what it cannot take.  Both keep their state
-in optimizers of the same form, so that one can go on from the other's checkpoint.
+mini-batches of clicks on a GPU: what has no kernels is left to torch part by part (its `coverage`),
+and `fused_obstacle` tells what it cannot take.  Both keep their state in optimizers of the same
+form, so that one can go on from the other's checkpoint.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from openfate.models import FATE, GCN, MLP, SGC, Backbone, DeepFM, GraphSAGE, Me
 from openfate.training import checkpoint as saved
 from openfate.training.batches import Array, Bag, Batch
 from openfate.training.checkpoint import Checkpoint
+from openfate.training.fused.coverage import Parts
 from openfate.training.lines import Lines
 from openfate.training.masking import draw_masks, drop_edges
 from openfate.training.metrics import loss_and_slope, mean_loss, mean_of_members
 from openfate.training.optim import LeanAdam, Optimizer, RowAdam, make_optimizer, rate_at
-from openfate.training.parts import Parts
 from openfate.training.ranks import Ranks
 from openfate.training.settings import EngineName, Settings
 from openfate.training.sharded import ShardedRowAdam

@@ -22,13 +22,12 @@ from torch import Tensor
 from openfate.graph import Bipartite
 from openfate.models import FATE, GCN, MLP, Backbone, GraphSAGE, make_backbone
 from openfate.table import MultiHot
-from openfate.training import Settings, k_shot, n_fold, predict_batches, train
+from openfate.training import EngineName, Settings, k_shot, n_fold, predict_batches, train
 from openfate_lab.bench import parts
 from openfate_lab.bench.floor import Floor, clicks_floor, table_floor
 from openfate_lab.bench.record import now
 
 Bench = Literal["train", "infer"]
-EngineName = Literal["auto", "plain", "fused"]
 Side = Callable[[int], list[float]]
 # By name, and how often a side runs before it is another's turn.
 Sides = dict[str, tuple[Side, int]]

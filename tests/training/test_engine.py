@@ -13,7 +13,7 @@ from openfate.models import DCN, FATE, GCN, MLP, DeepFM, GraphSAGE
 from openfate.training import Settings
 from openfate.training import engine as engines
 from openfate.training.engine import Engine, Seeds, make_engine
-from openfate.training.parts import Parts
+from openfate.training.fused.coverage import Parts
 
 BASE = Settings.clicks(n_kept=2, n_draws=2)
 

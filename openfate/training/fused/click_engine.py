@@ -1,7 +1,7 @@
 """The fused engine: Algorithm 1 on mini-batches of clicks in Triton kernels and CUDA graphs.
 
 A step of the paper's click model is kernels from end to end; one of another model has some parts in
-plain torch (`openfate.training.parts`, `composed`), between the same kernels.
+plain torch (`openfate.training.fused.coverage`, `composed`), between the same kernels.
 
 A step reads W and the moments of its Adam where they are, and writes them, the network's weights
 and BatchNorm's running statistics back: nothing is copied out.  No kernel uses atomics, and random
@@ -39,10 +39,10 @@ from openfate.training.engine import Device, Engine, Seeds, check_observed
 from openfate.training.fused import mlp, sage
 from openfate.training.fused.adam import DenseAdam
 from openfate.training.fused.composed import Composed, Live, Seen
+from openfate.training.fused.coverage import Parts, deep_network, may_be_recorded
 from openfate.training.fused.sums import BatchGraph, Keep, sum_at_features, sum_at_rows
 from openfate.training.masking import draw_masks
 from openfate.training.optim import RowAdam
-from openfate.training.parts import Parts, deep_network, may_be_recorded
 from openfate.training.prediction import Predictions, Predictor
 from openfate.training.settings import Settings
 

@@ -22,10 +22,10 @@ from torch.autograd.function import once_differentiable
 from openfate.graph import full_precision
 from openfate.models import FATE, DeepBackbone, GraphSAGE
 from openfate.training.fused import mlp, sage
+from openfate.training.fused.coverage import Parts, deep_network
 from openfate.training.fused.graph import KernelEdges, KernelGraph
 from openfate.training.fused.sums import ALL, BatchGraph, Keep
 from openfate.training.metrics import mean_loss
-from openfate.training.parts import Parts, deep_network
 
 
 class Live:
@@ -178,7 +178,10 @@ class _Sage(torch.autograd.Function):
 
 
 def _write(parameters: Sequence[Tensor], found: Sequence[Tensor | None], add: bool) -> None:
-    """Put gradients where the optimizer reads them; what has none has zero."""
+    """Put gradients where the optimizer reads them; what has none has zero.
+
+    `add` to what is there: omega is stepped once for all masks, theta at each.
+    """
     own, new = list[Tensor](), list[Tensor]()
     for parameter, gradient in zip(parameters, found, strict=True):
         assert parameter.grad is not None
